@@ -1,0 +1,1 @@
+"""A reference gateway for the `/v1/rl` contract, and mock engines."""
