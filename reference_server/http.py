@@ -63,8 +63,11 @@ class HttpServer:
         )
         self._thread.start()
 
-    def stop(self, grace: float = 0.0) -> None:
-        """Stop listening at once, give running requests `grace` seconds, then cut them off."""
+    def stop(self, grace: float = 0.0, cut: Callable[[], None] = lambda: None) -> None:
+        """Stop listening at once, give running requests `grace` seconds, then cut them off.
+
+        `cut` is called at that point, to wake whatever those requests wait for.
+        """
         if self._thread is not None:
             # Wakes the accept loop at once where the system allows it; else it polls.
             with contextlib.suppress(OSError):
@@ -73,7 +76,7 @@ class HttpServer:
             self._thread.join()
             self._thread = None
         self._listener.server_close()
-        self._listener.connections.close(grace)
+        self._listener.connections.close(grace, cut)
 
 
 class _Connections:
@@ -100,7 +103,7 @@ class _Connections:
             (self._busy.add if busy else self._busy.discard)(connection)
             self._changed.notify_all()
 
-    def close(self, grace: float) -> None:
+    def close(self, grace: float, cut: Callable[[], None]) -> None:
         with self._changed:
             self.closing = True
             # A request already received is still read and served after this.
@@ -110,6 +113,7 @@ class _Connections:
             threads = list(self._threads.values())
             for connection in self._threads:
                 _shutdown(connection, socket.SHUT_RDWR)
+        cut()
         for thread in threads:
             thread.join()
 
@@ -207,9 +211,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self.send_error(400)
         body = Body(self.rfile, framing, self._continue)
         target = self.requestline.split(" ")[1]
-        request = Request(
-            self.command, target, tuple(self.headers.items()), body, wire.Caller(self.connection)
-        )
+        headers = tuple((name, value.strip(" \t")) for name, value in self.headers.items())
+        request = Request(self.command, target, headers, body, wire.Caller(self.connection))
         reply = self.server.answer(request)
         if not body.done or self.server.connections.closing:
             self.close_connection = True

@@ -17,12 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 # Unicode's White_Space property. `str.isspace` differs: it counts U+001C to U+001F.
-_SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+"""The white space that may stand around a selector and its tokens."""
 
-_SPACES = re.compile(f"[{_SPACE}]*")
+_SPACES = re.compile(f"[{SPACE}]*")
 _KEY = re.compile(r"[A-Za-z0-9_./-]+")
-_OPERATOR = re.compile(rf"!=|=|(?:in|notin)(?=[{_SPACE}(])")
-_BARE = re.compile(rf'[^{_SPACE},()"]+')
+_OPERATOR = re.compile(rf"!=|=|(?:in|notin)(?=[{SPACE}(])")
+_BARE = re.compile(rf'[^{SPACE},()"]+')
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)')
 
 _HOLDS = {
@@ -91,7 +92,7 @@ class Selector:
     @classmethod
     def parse(cls, text: str) -> "Selector":
         """Read a selector; raises `SelectorError` with the byte offset of the problem."""
-        return cls(_Parser(text.strip(_SPACE)).selector())
+        return cls(_Parser(text.strip(SPACE)).selector())
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a worker with these labels (derived keys included) is selected."""

@@ -1,0 +1,5 @@
+"""`python -m reference_server` is `smg launch`."""
+
+from reference_server.cli import run
+
+run()

@@ -1,0 +1,162 @@
+"""`smg launch`, which is `python -m reference_server`: SMG's flags -> Config -> a running gateway."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from smg import __version__
+
+from .auth import ControlKey
+from .config import REQUEST_ID_HEADERS, Config, ConfigError
+from .gateway import Gateway
+from .health import HealthPolicy
+from .logs import LEVELS, stop_writing, write_to_stderr
+from .metrics import BUCKETS
+
+# Flags of SMG that tune what this gateway does not have: taken as typed, without effect.
+_WITHOUT_EFFECT = {
+    1: """assignment-mode balance-abs-threshold balance-rel-threshold block-size cache-threshold
+        cb-failure-threshold cb-success-threshold cb-timeout-duration-secs cb-window-duration-secs
+        eviction-interval-secs job-queue-capacity job-queue-concurrency load-monitor-interval
+        log-dir max-concurrent-requests max-idle-secs max-tree-size policy queue-size
+        queue-timeout-secs rate-limit-tokens-per-second retry-backoff-multiplier
+        retry-initial-backoff-ms retry-jitter-factor retry-max-backoff-ms retry-max-retries
+        tokenizer-path upstream-pool-idle-timeout-secs worker-startup-check-interval""",
+    0: "disable-circuit-breaker disable-load-monitoring disable-retries disable-tokenizer-autoload enable-igw",
+}
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "smg launch") -> int:
+    """Run a gateway until SIGTERM or Ctrl-C. Exit 0 then; 1 for a refused value, 2 for a wrong flag."""
+    arguments = parser(prog).parse_args(argv)
+    try:
+        config = config_of(arguments)
+        gateway = Gateway(config)
+    except ConfigError as problem:
+        return _fail(prog, str(problem))
+    handler = write_to_stderr(arguments.log_level, as_json=arguments.log_json)
+    try:
+        return _serve(prog, gateway)
+    finally:
+        stop_writing(handler)
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The flags, under SMG's names."""
+    p = argparse.ArgumentParser(prog=prog, description="Run a reference gateway for the SMG RL control plane.")
+    p.add_argument("--version", action="version", version=__version__)
+    p.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
+    p.add_argument("--port", type=int, default=30000, help="port to bind, 0 for a free one (default 30000)")
+    p.add_argument("--worker-urls", nargs="*", default=[], metavar="URL", help="engines to register")
+    p.add_argument("--dp-aware", action="store_true", help="register each data-parallel rank as a worker")
+    _add_control_flags(p.add_argument_group("RL control plane"))
+    _add_auth_flags(p.add_argument_group("authentication"))
+    _add_health_flags(p.add_argument_group("health and time"))
+    _add_telemetry_flags(p.add_argument_group("metrics and logs"))
+    p.add_argument("--max-payload-size", type=int, default=512 << 20, metavar="BYTES", help="largest request body")
+    p.add_argument("--request-id-headers", nargs="*", default=list(REQUEST_ID_HEADERS), metavar="NAME")
+    p.add_argument("--ca-cert-paths", nargs="*", default=[], metavar="FILE", help="CAs for https:// engines")
+    for values, names in _WITHOUT_EFFECT.items():
+        for name in names.split():
+            if values:
+                p.add_argument(f"--{name}", help=argparse.SUPPRESS)
+            else:
+                p.add_argument(f"--{name}", action="store_true", help=argparse.SUPPRESS)
+    return p
+
+
+def _add_control_flags(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--enable-rl", action="store_true", help="mount /v1/rl")
+    group.add_argument("--rl-control-timeout-secs", type=int, default=600, metavar="S", help="deadline of one call")
+    group.add_argument("--rl-fanout-concurrency", type=int, default=32, metavar="N", help="calls in flight a fan-out")
+
+
+def _add_auth_flags(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--api-key", metavar="KEY", help="key of this gateway and of the engines in --worker-urls")
+    group.add_argument("--control-plane-api-keys", nargs="*", default=[], metavar="ID:NAME:ROLE:KEY")
+
+
+def _add_telemetry_flags(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--prometheus-port", type=int, metavar="PORT", help="serve /metrics here (default: not at all)")
+    group.add_argument("--prometheus-host", default="127.0.0.1", metavar="HOST")
+    group.add_argument("--prometheus-duration-buckets", nargs="+", type=float, default=list(BUCKETS), metavar="S")
+    group.add_argument("--log-level", choices=list(LEVELS), default="info")
+    group.add_argument("--log-json", action="store_true")
+
+
+def _add_health_flags(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--disable-health-check", action="store_true")
+    group.add_argument("--health-check-interval-secs", type=int, default=60, metavar="S")
+    group.add_argument("--health-check-timeout-secs", type=int, default=5, metavar="S")
+    group.add_argument("--health-check-endpoint", default="/health", metavar="PATH")
+    group.add_argument("--health-failure-threshold", type=int, default=3, metavar="N")
+    group.add_argument("--health-success-threshold", type=int, default=2, metavar="N")
+    group.add_argument("--request-timeout-secs", type=int, default=1800, metavar="S", help="deadline of inference")
+    group.add_argument("--worker-startup-timeout-secs", type=int, default=1800, metavar="S")
+    group.add_argument("--shutdown-grace-period-secs", type=int, default=180, metavar="S")
+
+
+def config_of(a: argparse.Namespace) -> Config:
+    """The settings that the flags name; raises `ConfigError`."""
+    try:
+        keys = [ControlKey.parse(text) for text in a.control_plane_api_keys]
+    except ValueError as problem:
+        raise ConfigError(f"control_plane_api_keys: {problem}") from None
+    policy = HealthPolicy(
+        a.health_check_interval_secs,
+        a.health_check_timeout_secs,
+        a.health_failure_threshold,
+        a.health_success_threshold,
+        a.health_check_endpoint,
+    )
+    same_name = (
+        "host port worker_urls dp_aware enable_rl rl_control_timeout_secs rl_fanout_concurrency max_payload_size"
+        " request_timeout_secs worker_startup_timeout_secs shutdown_grace_period_secs request_id_headers api_key"
+        " ca_cert_paths prometheus_port prometheus_host prometheus_duration_buckets"
+    )
+    return Config(
+        **{name: getattr(a, name) for name in same_name.split()},
+        control_plane_api_keys=keys,
+        health_check=not a.disable_health_check,
+        health=policy,
+    )
+
+
+def _serve(prog: str, gateway: Gateway) -> int:
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    try:
+        gateway.start()
+    except OSError as problem:
+        config = gateway.config
+        gateway.stop()
+        return _fail(prog, f"cannot listen on {config.host}:{config.port}: {problem.strerror or problem}")
+    ready = {"event": "ready", "url": gateway.url, "pid": os.getpid()}
+    print(json.dumps(ready), flush=True)
+    # A wait with an end lets Python run the signal handler on every platform.
+    while not stopped.wait(3600):
+        pass
+    gateway.stop(gateway.config.shutdown_grace_period_secs)
+    return 0
+
+
+def _fail(prog: str, problem: str) -> int:
+    print(f"{prog}: {problem}", file=sys.stderr)
+    return 1
+
+
+def run() -> NoReturn:
+    """The entry of `python -m reference_server`; an optional word `launch` is accepted."""
+    argv = sys.argv[1:]
+    sys.exit(main(argv[1:] if argv[:1] == ["launch"] else argv))

@@ -1,0 +1,251 @@
+"""The gateway: composes its parts, starts and stops them."""
+
+import dataclasses
+import random
+import ssl
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+
+from .auth import Guard, api_key_guard, control_guard, open_door
+from .config import Config
+from .control import Control
+from .events import CallEnded, FanoutEnded, Observer
+from .fanout import Window, thread_pool
+from .health import HealthChecks
+from .http import HttpServer
+from .inference import Inference
+from .logs import log_event
+from .metrics import Metrics
+from .outcome import Answered, Cancelled, Outcome
+from .probe import Ask
+from .registration import Registrar, Spec
+from .registry import Ids, Registry, Worker
+from .routes import BodyReader, Route, Router, route
+from .upstream import Address, EngineCall, Message
+from .wire import Reply, Request
+from .workers import Workers
+
+_PROBE_SECONDS = 5.0
+_HEALTH_WINDOW = 32
+
+
+class Gateway:
+    """A gateway that speaks the `/v1/rl` contract.
+
+    `Gateway(worker_urls=[…], enable_rl=True, …)` takes the fields of `Config` as
+    keywords and raises `ConfigError` for a value that is refused. As a context
+    manager it starts and stops; `url` is where it answers.
+    """
+
+    def __init__(self, config: Config | None = None, *, observers: Sequence[Observer] = (), **settings: object) -> None:
+        self.config = dataclasses.replace(config or Config(), **settings)  # type: ignore[arg-type]  # Config checks
+        self.registry = Registry()
+        self.metrics = Metrics(self.config.prometheus_duration_buckets)
+        self._observers: tuple[Observer, ...] = (self.metrics, log_event, *observers)
+        self._calls: weakref.WeakSet[EngineCall] = weakref.WeakSet()
+        self._tls: ssl.SSLContext | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._pool = thread_pool()
+        self._probes = Window(self._pool, _HEALTH_WINDOW, _PROBE_SECONDS)
+        self._server: HttpServer | None = None
+        self._metrics_server: HttpServer | None = None
+        self._health: HealthChecks | None = None
+        self._registrar = Registrar(
+            self.registry,
+            self._asker,
+            Ids(),
+            dp_aware=self.config.dp_aware,
+            startup_timeout=self.config.worker_startup_timeout_secs,
+            drain_seconds=self.config.drain_secs,
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the gateway answers, with the real port."""
+        return self._running().url
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus may look, None without `prometheus_port`."""
+        return f"{self._metrics_server.url}/metrics" if self._metrics_server else None
+
+    @property
+    def failures(self) -> list[Exception]:
+        """Faults of the gateway itself, each answered with a 500. Empty, or a bug."""
+        return self._running().failures
+
+    def start(self) -> "Gateway":
+        """Answer requests; the given workers are registered in the background.
+
+        Raises `OSError` when the port cannot be had.
+        """
+        self._server = HttpServer(self._router(), self.config.host, self.config.port)
+        if self.config.prometheus_port is not None:
+            host, port = self.config.prometheus_host, self.config.prometheus_port
+            self._metrics_server = HttpServer(self.metrics.application, host, port)
+            self._metrics_server.start()
+        self._server.start()
+        self._registrar.start()
+        self._tries = [self.register(url) for url in self.config.worker_urls]
+        if self.config.health_check:
+            self._health = HealthChecks(self.registry, self.config.health, self._ask_health)
+        return self
+
+    def register(self, url: str, **fields: object) -> tuple[str, threading.Event]:
+        """Register a worker: its id, and an event set after the first attempt to reach it.
+
+        `fields` are those of a registration: `labels`, `api_key`, `runtime`, ….
+        Raises `ValueError` for a URL that names no engine.
+        """
+        fields.setdefault("api_key", self.config.api_key)
+        return self._registrar.add(Spec(url, **fields))  # type: ignore[arg-type]  # Spec checks
+
+    def stop(self, grace: float = 0.0) -> None:
+        """Stop listening, finish what runs within `grace` seconds, leave nothing behind."""
+        self._stopping.set()
+        if self._server:
+            self._server.stop(grace, self._cut)
+        if self._metrics_server:
+            self._metrics_server.stop()
+        if self._health:
+            self._health.close()
+        self._registrar.close()
+        self._pool.shutdown(wait=True)
+
+    def __enter__(self) -> "Gateway":
+        self.start()
+        for _, tried in self._tries:
+            tried.wait(_PROBE_SECONDS)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        where = repr(self.url) if self._server else "not started"
+        return f"Gateway({where}, workers={len(self.registry.all())})"
+
+    def _running(self) -> HttpServer:
+        if self._server is None:
+            raise RuntimeError("the gateway is not started: use `with Gateway(…) as gateway` or call start()")
+        return self._server
+
+    # -- composition
+
+    def _router(self) -> Router:
+        read_body = BodyReader(self.config.max_payload_size)
+        return Router(
+            [*self._control_routes(read_body), *self._other_routes(read_body)],
+            read_body,
+            self.config.request_id_headers,
+            random.Random(),
+        )
+
+    def _control_routes(self, read_body: BodyReader) -> list[Route]:
+        config = self.config
+        if not config.enable_rl:
+            return []
+        window = Window(self._pool, config.rl_fanout_concurrency, config.rl_control_timeout_secs)
+        control = Control(self.registry, window, self._connect, read_body, self._observe)
+        guard = self._control_guard()
+        one = r"/v1/rl/workers/([^/]*)"
+        return [
+            route(r"/v1/rl/workers", guard, GET=control.list_workers),
+            route(r"/v1/rl/workers/([^/]+)", guard, GET=control.one_worker),
+            route(rf"{one}/engine/(.+)", guard, GET=control.call, POST=control.call),
+            route(r"/v1/rl/engine/(.+)", guard, GET=control.fan_out, POST=control.fan_out),
+        ]
+
+    def _other_routes(self, read_body: BodyReader) -> list[Route]:
+        workers = Workers(self.registry, self._registrar, read_body)
+        window = Window(self._pool, 1, self.config.request_timeout_secs)
+        inference = Inference(self.registry, window, self._connect_head, read_body)
+        control = self._control_guard()
+        data = api_key_guard(self.config.api_key) if self.config.api_key else open_door
+        generate = inference.pass_through
+        return [
+            route("/workers", control, GET=workers.list, POST=workers.add),
+            route(
+                "/workers/([^/]+)",
+                control,
+                GET=workers.one,
+                PUT=workers.replace,
+                PATCH=workers.patch,
+                DELETE=workers.remove,
+            ),
+            route("/(?:health|liveness)", open_door, GET=lambda request: Reply.of_text(200, "OK")),
+            route("/readiness", open_door, GET=self._readiness),
+            route("/v1/models", open_door, GET=inference.models),
+            route("/generate", data, id_prefix="gnt", POST=generate),
+            route("/v1/chat/completions", data, id_prefix="chatcmpl", POST=generate),
+            route("/v1/completions", data, id_prefix="cmpl", POST=generate),
+            route("/v1/(?!rl(?:/|$)).+", data, POST=generate),
+        ]
+
+    def _control_guard(self) -> Guard:
+        if self.config.control_plane_api_keys:
+            return control_guard(self.config.control_plane_api_keys)
+        return api_key_guard(self.config.api_key) if self.config.api_key else open_door
+
+    def _readiness(self, request: Request) -> Reply:
+        workers = self.registry.all()
+        ready = sum(worker.health == "ready" for worker in workers)
+        if self._stopping.is_set() or not ready:
+            reason = "shutting down" if self._stopping.is_set() else "insufficient healthy workers"
+            return Reply.of_json(503, {"status": "not ready", "reason": reason})
+        return Reply.of_json(200, {"status": "ready", "healthy_workers": ready, "total_workers": len(workers)})
+
+    # -- engines
+
+    def _observe(self, event: CallEnded | FanoutEnded) -> None:
+        for observer in self._observers:
+            observer(event)
+
+    def _connect(self, worker: Worker, message: Message) -> EngineCall:
+        return self._call(worker.base_url, message)
+
+    def _connect_head(self, worker: Worker, message: Message) -> EngineCall:
+        return self._call(worker.base_url, message, head_only=True)
+
+    def _call(self, url: str, message: Message, head_only: bool = False) -> EngineCall:
+        address = Address.of(url)
+        call = EngineCall(address, message, self._trust() if address.scheme == "https" else None, head_only)
+        self._calls.add(call)
+        return call
+
+    def _trust(self) -> ssl.SSLContext:
+        # Reading the system's certificates takes 20 ms: once, and only when needed.
+        with self._lock:
+            if self._tls is None:
+                self._tls = ssl.create_default_context()
+                for path in self.config.ca_cert_paths:
+                    self._tls.load_verify_locations(path)
+            return self._tls
+
+    def _asker(self, spec: Spec) -> Ask:
+        def ask(path: str) -> Answered | None:
+            call = self._call(spec.url, _get(path, spec.api_key))
+            self._probes.run([call], self._stopping.is_set)
+            return call.outcome if isinstance(call.outcome, Answered) else None
+
+        return ask
+
+    def _ask_health(self, workers: Sequence[Worker], gone: Callable[[], bool]) -> Mapping[Worker, Outcome]:
+        policy = self.config.health
+        calls = {w: self._call(w.base_url, _get(policy.endpoint, w.api_key)) for w in workers}
+        if not Window(self._pool, _HEALTH_WINDOW, policy.timeout).run(list(calls.values()), gone):
+            return {}
+        return {w: c.outcome if isinstance(c.outcome, Outcome) else Cancelled() for w, c in calls.items()}
+
+    def _cut(self) -> None:
+        for call in list(self._calls):
+            call.release(Cancelled())
+
+
+def _get(path: str, key: str | None) -> Message:
+    return Message("GET", path, (("authorization", f"Bearer {key}"),) if key else ())

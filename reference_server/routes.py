@@ -1,0 +1,103 @@
+"""The route table and the order of checks.
+
+Contract, chapters "Routes" and "Errors": an unknown route, an announced body that is
+too large, credentials, the method, and only then what the handler has to say.
+"""
+
+import random
+import re
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .auth import Guard
+from .errors import Refusal, text_refusal
+from .wire import BodyTooLarge, Reply, Request
+
+Handler = Callable[..., Reply]
+"""Called with the request and the raw path parameters of its route."""
+
+_ALPHANUMERIC = string.ascii_letters + string.digits
+_VISIBLE = re.compile(r"[\x20-\x7e]*")
+
+
+@dataclass(frozen=True)
+class Route:
+    """A raw path, by pattern, and who handles which method. HEAD rides on GET."""
+
+    pattern: re.Pattern[str]
+    handlers: dict[str, Handler]
+    guard: Guard
+    id_prefix: str = "req"
+
+    @property
+    def allow(self) -> str:
+        return ",".join(m for method in self.handlers for m in (["GET", "HEAD"] if method == "GET" else [method]))
+
+    def handler(self, method: str) -> Handler | None:
+        return self.handlers.get("GET" if method == "HEAD" else method)
+
+
+def route(pattern: str, guard: Guard, *, id_prefix: str = "req", **handlers: Handler) -> Route:
+    """A route from a pattern and handlers by method name."""
+    return Route(re.compile(pattern), handlers, guard, id_prefix)
+
+
+class BodyReader:
+    """Reads request bodies up to a limit; raises `Refusal` for what cannot be read."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def check_announced(self, request: Request) -> None:
+        if (request.body.announced or 0) > self._limit:
+            raise text_refusal(413, "length limit exceeded")
+
+    def __call__(self, request: Request) -> bytes:
+        reason = "error reading a body from connection"
+        try:
+            return request.body.read(self._limit)
+        except BodyTooLarge:
+            raise text_refusal(413, "Failed to buffer the request body: length limit exceeded") from None
+        except ValueError:
+            raise text_refusal(400, f"Failed to buffer the request body: {reason}") from None
+
+
+class Router:
+    """The application: finds the route of a request and lets its checks and handler answer."""
+
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        read_body: BodyReader,
+        id_headers: Sequence[str],
+        rng: random.Random,
+    ) -> None:
+        self._routes, self._read_body, self._id_headers, self._rng = routes, read_body, id_headers, rng
+
+    def __call__(self, request: Request) -> Reply:
+        for route in self._routes:
+            if match := route.pattern.fullmatch(request.path):
+                reply = self._answer(route, request, match.groups())
+                return reply.with_headers({"x-request-id": self._request_id(request, route.id_prefix)})
+        return Reply(404)
+
+    def _answer(self, route: Route, request: Request, parameters: tuple[str, ...]) -> Reply:
+        try:
+            self._read_body.check_announced(request)
+            handler = route.handler(request.method)
+            refused = route.guard(request)
+            if refused is None and handler is not None:
+                return handler(request, *parameters)
+            # A refusal for want of credentials names the methods as well.
+            allow = {} if handler is not None else {"allow": route.allow}
+            return (refused or Reply(405)).with_headers(allow)
+        except Refusal as refused_here:
+            return refused_here.reply
+
+    def _request_id(self, request: Request, prefix: str) -> str:
+        given = map(request.header, self._id_headers)
+        for value in given:
+            if value is not None and _VISIBLE.fullmatch(value):
+                return value
+        return f"{prefix}-{''.join(self._rng.choices(_ALPHANUMERIC, k=24))}"
