@@ -43,41 +43,74 @@ class ControlKey:
         return cls(parts[0], parts[1], role, parts[3])
 
 
-Guard = Callable[[Request], Reply | None]
-"""Gives the answer that keeps a request out, or None to let it in."""
+@dataclass(frozen=True)
+class Admission:
+    """What a guard decided: `refusal` keeps the request out, None lets it in.
+
+    `principal` is None where nobody has to be named; `reason` is for the audit.
+    """
+
+    refusal: Reply | None = None
+    principal: Principal | None = None
+    reason: str | None = None
 
 
-def open_door(request: Request) -> Reply | None:
+Guard = Callable[[Request], Admission]
+
+_NOBODY = Principal("unauthenticated", "none", "user")
+
+
+def open_door(request: Request) -> Admission:
     """Everybody may come in."""
-    return None
+    return Admission()
+
+
+def closed_door(request: Request) -> Admission:
+    """Nobody may come in: what was set up for others does not open this door."""
+    return Admission(Reply(401, (("www-authenticate", "Bearer"),)))
 
 
 def api_key_guard(api_key: str) -> Guard:
     """Lets in who shows the gateway's own key."""
 
-    def check(request: Request) -> Reply | None:
+    def check(request: Request) -> Admission:
         token = bearer_token(request)
-        if token is not None and same(token, api_key):
-            return None
-        return Reply(401, (("www-authenticate", "Bearer"),))
+        return Admission() if token is not None and same(token, api_key) else closed_door(request)
 
     return check
 
 
-def control_guard(keys: Sequence[ControlKey]) -> Guard:
-    """Lets in who shows a control-plane key with the role `admin`."""
+Authenticate = Callable[[str], Principal | None]
+"""Tells whose token it is; None for nobody's."""
 
-    def check(request: Request) -> Reply | None:
-        token = bearer_token(request)
-        if not token:
-            return Reply.of_text(401, "Missing or invalid Authorization header", _REALM)
+
+def key_authenticator(keys: Sequence[ControlKey]) -> Authenticate:
+    """Knows the holders of control-plane keys."""
+
+    def authenticate(token: str) -> Principal | None:
         # Every key is compared, so that the time tells nothing about which one was close.
         matching = [key for key in keys if same(token, key.key)]
-        if not matching:
-            return Reply.of_text(401, "Invalid authentication token", _REALM)
-        if not any(key.role == "admin" for key in matching):
-            return Reply.of_text(403, "Admin role required for control plane access")
-        return None
+        return Principal(matching[0].id, "api_key", matching[0].role) if matching else None
+
+    return authenticate
+
+
+def control_guard(authenticators: Sequence[Authenticate]) -> Guard:
+    """Lets in whom one of the authenticators knows as an admin."""
+
+    def check(request: Request) -> Admission:
+        token = bearer_token(request)
+        if not token:
+            text = "Missing or invalid Authorization header"
+            return Admission(Reply.of_text(401, text, _REALM), _NOBODY, "Missing token")
+        principal = next(filter(None, (authenticate(token) for authenticate in authenticators)), None)
+        if principal is None:
+            refusal = Reply.of_text(401, "Invalid authentication token", _REALM)
+            return Admission(refusal, _NOBODY, "Invalid token")
+        if not principal.admin:
+            text = "Admin role required for control plane access"
+            return Admission(Reply.of_text(403, text), principal, text)
+        return Admission(None, principal)
 
     return check
 
@@ -85,9 +118,9 @@ def control_guard(keys: Sequence[ControlKey]) -> Guard:
 def bearer_token(request: Request) -> str | None:
     """What stands behind `Bearer` and one space; the scheme's case does not matter."""
     scheme, space, token = (request.header("authorization") or "").partition(" ")
-    return token if space and scheme.lower() == "bearer" else None
+    return token if space and scheme.lower() == "bearer" and token.isascii() else None
 
 
 def same(token: str, key: str) -> bool:
-    """Compare in constant time. Header values are Latin-1, keys are text."""
-    return hmac.compare_digest(token.encode("latin-1"), key.encode())
+    """Compare in constant time."""
+    return hmac.compare_digest(token.encode(), key.encode())

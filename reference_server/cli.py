@@ -80,6 +80,7 @@ def _add_control_flags(group: "argparse._ArgumentGroup") -> None:
 def _add_auth_flags(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--api-key", metavar="KEY", help="key of this gateway and of the engines in --worker-urls")
     group.add_argument("--control-plane-api-keys", nargs="*", default=[], metavar="ID:NAME:ROLE:KEY")
+    group.add_argument("--control-plane-audit-enabled", action="store_true", help="log who used the control plane")
 
 
 def _add_telemetry_flags(group: "argparse._ArgumentGroup") -> None:
@@ -118,7 +119,7 @@ def config_of(a: argparse.Namespace) -> Config:
     same_name = (
         "host port worker_urls dp_aware enable_rl rl_control_timeout_secs rl_fanout_concurrency max_payload_size"
         " request_timeout_secs worker_startup_timeout_secs shutdown_grace_period_secs request_id_headers api_key"
-        " ca_cert_paths prometheus_port prometheus_host prometheus_duration_buckets"
+        " control_plane_audit_enabled ca_cert_paths prometheus_port prometheus_host prometheus_duration_buckets"
     )
     return Config(
         **{name: getattr(a, name) for name in same_name.split()},

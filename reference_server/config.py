@@ -39,6 +39,7 @@ class Config:
     request_id_headers: Sequence[str] = REQUEST_ID_HEADERS
     api_key: str | None = field(default=None, repr=False)
     control_plane_api_keys: Sequence[ControlKey] = ()
+    control_plane_audit_enabled: bool = False
     ca_cert_paths: Sequence[str] = ()
     prometheus_port: int | None = None
     prometheus_host: str = "127.0.0.1"
@@ -65,5 +66,5 @@ class Config:
 
 def _at_least_one(name: str, value: float, *, exclusive: bool = False) -> None:
     # A timeout below a second is for tests in process; SMG's flag takes whole seconds.
-    if value <= 0 or (not exclusive and value < 1):
-        raise ConfigError(f"{name}={value:g}: must be >= 1")
+    if value <= 0 or (not exclusive and value < 1) or value >= 1 << 64:
+        raise ConfigError(f"{name}={value}: must be >= 1 and below 2**64")

@@ -62,6 +62,8 @@ class Window:
                 call = waiting.popleft()
                 running[call] = now + self._timeout
                 self._pool.submit(_run, call, reports)
+            if not running:
+                continue
             until = min(next_glance, next(iter(running.values())))
             with contextlib.suppress(queue.Empty):
                 call = reports.get(timeout=max(0.0, until - now))

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
-from .auth import Guard, api_key_guard, control_guard, open_door
+from .auth import Guard, api_key_guard, control_guard, key_authenticator, open_door
 from .config import Config
 from .control import Control
 from .events import CallEnded, FanoutEnded, Observer
@@ -16,7 +16,7 @@ from .fanout import Window, thread_pool
 from .health import HealthChecks
 from .http import HttpServer
 from .inference import Inference
-from .logs import log_event
+from .logs import log_audit, log_event
 from .metrics import Metrics
 from .outcome import Answered, Cancelled, Outcome
 from .probe import Ask
@@ -144,6 +144,7 @@ class Gateway:
             read_body,
             self.config.request_id_headers,
             random.Random(),
+            log_audit if self.config.control_plane_audit_enabled else None,
         )
 
     def _control_routes(self, read_body: BodyReader) -> list[Route]:
@@ -189,7 +190,7 @@ class Gateway:
 
     def _control_guard(self) -> Guard:
         if self.config.control_plane_api_keys:
-            return control_guard(self.config.control_plane_api_keys)
+            return control_guard([key_authenticator(self.config.control_plane_api_keys)])
         return api_key_guard(self.config.api_key) if self.config.api_key else open_door
 
     def _readiness(self, request: Request) -> Reply:

@@ -14,6 +14,11 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable
+from email.errors import (
+    FirstHeaderLineIsContinuationDefect,
+    MisplacedEnvelopeHeaderDefect,
+    MissingHeaderBodySeparatorDefect,
+)
 from email.message import Message
 from email.utils import formatdate
 
@@ -29,6 +34,7 @@ _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST_LINE = re.compile(
     rf"""({_TOKEN})\ ((?:/|\*|\w+:)[^\x00-\x20<>`?\x7f]*(?:\?[^\x00-\x20"<>\x7f]*)?)\ HTTP/1\.[01]\r?\n""", re.X
 )
+_BROKEN = (FirstHeaderLineIsContinuationDefect, MisplacedEnvelopeHeaderDefect, MissingHeaderBodySeparatorDefect)
 _HEADER_NAME = re.compile(_TOKEN)
 _NOT_IN_A_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LINGER_SECONDS = 2.0
@@ -289,6 +295,7 @@ def _well_formed(line: bytes) -> bool:
 
 def _clean(headers: Message) -> bool:
     # The parser of `email` takes folded lines and lines without a colon; HTTP does not.
-    return not headers.defects and all(
+    broken = any(isinstance(defect, _BROKEN) for defect in headers.defects)
+    return not broken and all(
         _HEADER_NAME.fullmatch(name) and not _NOT_IN_A_VALUE.search(value) for name, value in headers.items()
     )

@@ -10,8 +10,10 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
+from .auth import Admission
 from .events import CallEnded, FanoutEnded
 from .outcome import Answered, succeeded
+from .wire import Request
 
 CONTROL = "smg_rl"
 AUDIT = "smg.audit"
@@ -34,6 +36,17 @@ def log_event(event: CallEnded | FanoutEnded) -> None:
         log(
             CONTROL, "rl.proxy", worker_id=event.worker.id, url=event.worker.url, method=event.method,
             path=event.path, status=event.outcome.status, latency_ms=event.outcome.latency_ms,
+        )  # fmt: skip
+
+
+def log_audit(request: Request, request_id: str, admission: Admission) -> None:
+    """Writes `control_plane_audit`: who asked for what, and whether they were let in."""
+    if principal := admission.principal:
+        details = {"details": admission.reason} if admission.reason else {}
+        log(
+            AUDIT, "control_plane_audit", principal=principal.id, auth_method=principal.method, role=principal.role,
+            method=request.method, path=request.path, outcome="denied" if admission.refusal else "success",
+            request_id=request_id, **details,
         )  # fmt: skip
 
 

@@ -3,11 +3,13 @@
 Contract, chapter "Engine paths, query, headers, body".
 """
 
+import re
 from urllib.parse import unquote_to_bytes
 
 from .errors import text_refusal
 
 _SELECTOR = "selector"
+_NOT_IN_A_URL = re.compile(r"[\x80-\xff']")
 
 
 def decode_part(raw: str, name: str) -> str:
@@ -25,9 +27,11 @@ def selectors_in(query: str) -> list[str]:
 
 
 def without_selector(query: str) -> str:
-    """What goes on to the engine: every other piece, byte for byte. Empty pieces vanish."""
+    """What goes on to the engine: every other piece as it came. Empty pieces vanish,
+    and a byte that may not stand in a URL is escaped."""
     pieces = query.split("&")
-    return "&".join(piece for piece in pieces if piece and _form(piece.partition("=")[0]) != _SELECTOR)
+    kept = "&".join(piece for piece in pieces if piece and _form(piece.partition("=")[0]) != _SELECTOR)
+    return _NOT_IN_A_URL.sub(lambda found: f"%{ord(found.group()):02X}", kept)
 
 
 def _form(raw: str) -> str:

@@ -10,12 +10,15 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .auth import Guard
+from .auth import Admission, Guard
 from .errors import Refusal, text_refusal
 from .wire import BodyTooLarge, Reply, Request
 
 Handler = Callable[..., Reply]
 """Called with the request and the raw path parameters of its route."""
+
+Audit = Callable[[Request, str, Admission], None]
+"""Hears of each request to a guarded route, its request id and what was decided."""
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
 _VISIBLE = re.compile(r"[\x20-\x7e]*")
@@ -72,21 +75,30 @@ class Router:
         read_body: BodyReader,
         id_headers: Sequence[str],
         rng: random.Random,
+        audit: Audit | None = None,
     ) -> None:
         self._routes, self._read_body, self._id_headers, self._rng = routes, read_body, id_headers, rng
+        self._audit = audit
 
     def __call__(self, request: Request) -> Reply:
         for route in self._routes:
             if match := route.pattern.fullmatch(request.path):
-                reply = self._answer(route, request, match.groups())
-                return reply.with_headers({"x-request-id": self._request_id(request, route.id_prefix)})
+                request_id = self._request_id(request, route.id_prefix)
+                reply = self._answer(route, request, match.groups(), request_id)
+                return reply.with_headers({"x-request-id": request_id})
         return Reply(404)
 
-    def _answer(self, route: Route, request: Request, parameters: tuple[str, ...]) -> Reply:
+    def _admit(self, route: Route, request: Request, request_id: str) -> Reply | None:
+        admission = route.guard(request)
+        if self._audit and admission.principal:
+            self._audit(request, request_id, admission)
+        return admission.refusal
+
+    def _answer(self, route: Route, request: Request, parameters: tuple[str, ...], request_id: str) -> Reply:
         try:
             self._read_body.check_announced(request)
             handler = route.handler(request.method)
-            refused = route.guard(request)
+            refused = self._admit(route, request, request_id)
             if refused is None and handler is not None:
                 return handler(request, *parameters)
             # A refusal for want of credentials names the methods as well.

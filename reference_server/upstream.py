@@ -203,6 +203,8 @@ class _OneReader:
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb")
+        # An interim answer closes the file when it is dropped: keep them all.
+        self.interim: list[http.client.HTTPResponse] = []
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return self._file
@@ -212,14 +214,15 @@ class _OneReader:
 
 
 def _read_head(reader: _OneReader, method: str) -> http.client.HTTPResponse:
-    interim = []
     while True:
         # HTTPResponse asks nothing of a socket but makefile.
         response = http.client.HTTPResponse(cast(socket.socket, reader), method=method)
         response.begin()
+        if len(set(response.headers.get_all("content-length", ()))) > 1:
+            raise http.client.HTTPException("two content lengths")
         if response.status == 101 or response.status >= 200:
             return response
-        interim.append(response)  # alive until we are done: it would close the reader
+        reader.interim.append(response)
 
 
 def _read_body(response: http.client.HTTPResponse) -> bytes:
