@@ -97,6 +97,9 @@ class Router:
     def _answer(self, route: Route, request: Request, parameters: tuple[str, ...], request_id: str) -> Reply:
         try:
             self._read_body.check_announced(request)
+            if request.method == "OPTIONS":
+                # A browser's preflight carries no credentials; no web page gets any further.
+                return Reply(405, (("allow", route.allow),))
             handler = route.handler(request.method)
             refused = self._admit(route, request, request_id)
             if refused is None and handler is not None:

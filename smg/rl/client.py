@@ -1,0 +1,173 @@
+"""`RL`: arguments -> request, answer -> value or exception.
+
+Contract, chapter "The Python client".
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from . import answers, requests
+from .requests import Headers, Params
+from .results import CallResult, FanoutResult, Worker
+from .selectors import Selector
+
+if TYPE_CHECKING:
+    import ssl
+
+    from .transport import Transport
+
+
+class RL:
+    """A client of one gateway's `/v1/rl` control plane.
+
+    `base_url`: `http(s)://host[:port][/prefix]`. `api_key`: sent as a bearer token to
+    the gateway, never further. `timeout`: seconds for a whole call, from connecting to
+    the last byte; make it longer than the gateway's own (600 s by default), or the
+    gateway cannot tell you who failed. `ssl_context`: for a private CA or mTLS.
+    `trust_env`: use the environment's proxies. `headers`: sent with every request, a
+    mapping or a function that gives one (`x-request-id`, `traceparent`).
+
+    Raises `ValueError` for an argument that cannot work. May be shared by threads and
+    pickled; opens a new connection for every call and keeps none.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        timeout: float = 600.0,
+        *,
+        ssl_context: "ssl.SSLContext | None" = None,
+        trust_env: bool = False,
+        headers: Headers | Callable[[], Headers] | None = None,
+    ) -> None:
+        self.base_url = requests.base_url(base_url)
+        self.timeout = _seconds(timeout)
+        self._api_key = requests.api_key(api_key)
+        self._ssl_context, self._trust_env, self._headers = ssl_context, trust_env, headers
+        self._transport: Transport | None = None
+
+    def workers(self, *, timeout: float | None = None) -> list[Worker]:
+        """Every engine the gateway manages, sorted by address."""
+        listing = self._send("GET", "/v1/rl/workers", timeout=timeout).expect("workers")
+        rows = listing["workers"]
+        return [Worker.of(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+    def worker(self, worker_id: str, *, timeout: float | None = None) -> Worker:
+        """One engine; raises `RlError` with code `worker_not_found` for an unknown id."""
+        path = f"/v1/rl/workers/{requests.part(worker_id, 'worker_id')}"
+        return Worker.of(self._send("GET", path, timeout=timeout).expect("id"))
+
+    def call(
+        self,
+        worker_id: str,
+        path: str,
+        body: object = None,
+        *,
+        method: str = "POST",
+        params: Params | None = None,
+        timeout: float | None = None,
+    ) -> CallResult:
+        """Call one engine's own route and return what it answered, 4xx and 5xx included.
+
+        `body` is sent as JSON; None sends none (`{}` is a body). `params` is the
+        engine's query: lists become repeated keys, booleans `true` and `false`.
+        Raises `RlError` for what the gateway refuses or cannot reach.
+        """
+        where = f"/v1/rl/workers/{requests.part(worker_id, 'worker_id')}/engine/{requests.engine_path(path)}"
+        started = time.monotonic()
+        answer = self._send(method, where, requests.query(params), body, timeout)
+        if answer.bodiless:
+            # HTTP has no body for these statuses, so the envelope is lost on the way.
+            elapsed = int((time.monotonic() - started) * 1000)
+            return CallResult(worker_id, "", answer.status, elapsed, "")
+        return CallResult.of(answer.envelope())
+
+    def fanout(
+        self,
+        path: str,
+        body: object = None,
+        *,
+        selector: str | Selector,
+        method: str = "POST",
+        params: Params | None = None,
+        timeout: float | None = None,
+        allow_partial: bool = False,
+    ) -> FanoutResult:
+        """Call the same route of every engine that matches, and wait for all of them.
+
+        Raises `FanoutError` when any target failed, unless `allow_partial`; its
+        `result` is what would have been returned. Arguments as for `call`.
+        """
+        query = [*((k, v) for k, v in requests.query(params) if k != "selector"), ("selector", str(selector))]
+        answer = self._send(method, f"/v1/rl/engine/{requests.engine_path(path)}", query, body, timeout)
+        result = FanoutResult.of(answer.report())
+        if result.failed and not allow_partial:
+            raise answers.partial(answer, result, path, without_body=body is None)
+        return result
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Iterable[tuple[str, str]] = (),
+        body: object = None,
+        timeout: float | None = None,
+    ) -> answers.Answer:
+        from .transport import Failure
+
+        given = self._headers() if callable(self._headers) else self._headers
+        request = requests.request(method, self.base_url + path, query, body, given)
+        seconds = self.timeout if timeout is None else _seconds(timeout)
+        sent = self._connected().send(request, seconds)
+        asked = f"{request.method} {self.base_url}{path}"
+        # Raised here, not where it was noticed: no frame below holds a header.
+        if isinstance(sent, Failure):
+            raise answers.failure(sent, asked)
+        return answers.Answer.of(sent, asked, self._hide)
+
+    def _connected(self) -> "Transport":
+        if self._transport is None:
+            # The first call pays for importing urllib, `import smg.rl` does not.
+            from .transport import Secret, Transport
+
+            self._transport = Transport(
+                tls=self.base_url.startswith("https:"),
+                ssl_context=self._ssl_context,
+                trust_env=self._trust_env,
+                secret=Secret(self._api_key) if self._api_key else None,
+            )
+        return self._transport
+
+    def _hide(self, text: str) -> str:
+        return text.replace(self._api_key, "***") if self._api_key else text
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_transport": None}
+
+    def __repr__(self) -> str:
+        return f"RL({self.base_url!r}, authenticated={bool(self._api_key)}, timeout={self.timeout:g})"
+
+    def close(self) -> None:
+        """Nothing to do: no connection outlives its call."""
+
+    def __enter__(self) -> "RL":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _seconds(timeout: object) -> float:
+    if not isinstance(timeout, (int, float)) or isinstance(timeout, bool):
+        raise TypeError(f"timeout must be a number of seconds, got {timeout!r}")
+    if not (timeout > 0 and math.isfinite(timeout)):
+        raise ValueError(f"timeout must be > 0 seconds and finite, got {timeout!r}")
+    return float(timeout)
+
+

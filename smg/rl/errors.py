@@ -1,0 +1,75 @@
+"""The exception family. Contract, chapter "The Python client".
+
+All of them survive pickle and copy; none holds the API key or the request's body;
+none prints as more than 2 kB.
+"""
+
+from collections.abc import Mapping
+
+from .results import FanoutResult, Json
+
+_LIMIT = 1900
+_NAMED = 8
+
+
+class RlError(Exception):
+    """The gateway, or the way to it, did not do what was asked.
+
+    `status`: the HTTP status, 0 when there was no answer. `code`: the `error` field
+    of the answer, `http_error` when it was not a JSON object. `payload`: that object,
+    or one made up with `error` and `message`.
+    """
+
+    def __init__(
+        self, message: str, status: int = 0, code: str = "http_error", payload: Mapping[str, Json] | None = None
+    ) -> None:
+        text = message if len(message.encode("utf-8", "replace")) <= _LIMIT else _shortened(message)
+        super().__init__(text)
+        self.status = status
+        self.code = code
+        self.payload: dict[str, Json] = dict(payload) if payload is not None else {"error": code, "message": text}
+
+    def __reduce__(self) -> "tuple[object, ...]":
+        return _rebuild, (type(self), self.args[0], {**self.__dict__})
+
+
+class RlConnectionError(RlError, ConnectionError):
+    """No usable answer. `code` is `connection_failed` (nothing was asked) or
+    `bad_response` (asked, but the answer was lost or was not HTTP)."""
+
+
+class RlTimeoutError(RlError, TimeoutError):
+    """No complete answer within the timeout; `code` is `client_timeout`.
+
+    What was asked may still be running on the engines.
+    """
+
+
+class FanoutError(RlError):
+    """At least one target of a fan-out failed; `code` is `fanout_partial`.
+
+    `result` is the whole `FanoutResult`: those that succeeded keep the change.
+    """
+
+    def __init__(self, message: str, status: int, result: FanoutResult) -> None:
+        super().__init__(message, status, "fanout_partial")
+        self.result = result
+
+
+def named(result: FanoutResult) -> str:
+    """The failed targets of a fan-out, the first few with their reason."""
+    shown = [str(failure)[:200] for failure in result.failed[:_NAMED]]
+    more = len(result.failed) - len(shown)
+    return "; ".join([*shown, f"and {more} more"] if more else shown)
+
+
+def _shortened(message: str) -> str:
+    return message.encode("utf-8", "replace")[: _LIMIT - 3].decode("utf-8", "ignore") + "..."
+
+
+def _rebuild(kind: type[RlError], message: str, state: dict[str, object]) -> RlError:
+    # Subclasses may want other arguments: what an error holds is its text and its state.
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    error.__dict__.update(state)
+    return error

@@ -1,0 +1,247 @@
+"""Request -> Response over a private urllib opener; a failure comes back as a value.
+
+One connection a request, no redirect, no proxy from the environment unless trusted,
+every status an answer, and a timeout that is a deadline for the whole exchange. (The
+look-up of a host name is the system's and cannot be cut short.)
+"""
+
+import http.client
+import io
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+# Slices of a body between two looks at the clock; one TLS record where each is sent by itself.
+_PLAIN_SLICE, _TLS_SLICE = 1 << 20, 1 << 14
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to send. `url` is absolute, `body` None sends none."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None
+
+
+@dataclass(frozen=True)
+class Response:
+    """The answer, whatever its status. `location` is where a redirect points."""
+
+    status: int
+    body: bytes
+    location: str | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """No answer. `code`: connection_failed, bad_response or client_timeout."""
+
+    code: str
+    detail: str
+
+
+class Secret:
+    """A bearer token that no repr and no traceback with locals shows."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def header(self) -> str:
+        return f"Bearer {self._token}"
+
+    def hidden_in(self, text: str) -> str:
+        """The text without the token."""
+        return text.replace(self._token, "***")
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+
+class Transport:
+    """Sends requests. Has no state that changes: threads and forks may share it."""
+
+    def __init__(self, *, tls: bool, ssl_context: ssl.SSLContext | None, trust_env: bool, secret: Secret | None) -> None:
+        self._secret = secret
+        self._opener = urllib.request.OpenerDirector()
+        self._opener.add_handler(_Handler())
+        if tls:
+            # Loads the system's certificates: 20 ms that plain http must not pay.
+            self._opener.add_handler(_TlsHandler(ssl_context or ssl.create_default_context()))
+        if trust_env:
+            self._opener.add_handler(urllib.request.ProxyHandler())
+
+    def send(self, request: Request, timeout: float) -> Response | Failure:
+        """One exchange within `timeout` seconds."""
+        exchange = _Exchange(time.monotonic() + timeout, self._secret)
+        try:
+            ask = _Ask(request, exchange)
+            with cast(http.client.HTTPResponse, self._opener.open(ask, timeout=timeout)) as answer:
+                return Response(answer.status, answer.read(), answer.getheader("location"))
+        except (OSError, http.client.HTTPException) as error:
+            return _failure(error, exchange, timeout)
+
+
+@dataclass
+class _Exchange:
+    deadline: float
+    secret: Secret | None
+    sent: bool = False
+
+    def remaining(self) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the deadline has passed")
+        return left
+
+
+def _failure(error: OSError | http.client.HTTPException, exchange: _Exchange, timeout: float) -> Failure:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, TimeoutError):
+        return Failure("client_timeout", f"no complete answer within {timeout:g} s")
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return Failure("connection_failed", f"the certificate is not trusted: {reason.verify_message}")
+    if exchange.sent:
+        return Failure("bad_response", _SAID.get(type(reason), f"the connection broke: {_text(reason)}"))
+    return Failure("connection_failed", f"cannot connect: {_text(reason)}")
+
+
+# Not what these say of themselves: some repeat the bytes they saw.
+_SAID = {
+    http.client.RemoteDisconnected: "the connection was closed without an answer",
+    http.client.BadStatusLine: "the answer is not HTTP",
+    http.client.UnknownProtocol: "the answer is not HTTP",
+    http.client.IncompleteRead: "the answer was cut off in its body",
+    http.client.LineTooLong: "the answer has a header that is too long",
+}
+
+
+def _text(reason: object) -> str:
+    if isinstance(reason, OSError) and reason.strerror:
+        return reason.strerror
+    return str(reason)[:200] or type(reason).__name__
+
+
+class _Ask(urllib.request.Request):
+    def __init__(self, request: Request, exchange: _Exchange) -> None:
+        super().__init__(request.url, request.body, dict(request.headers), method=request.method)
+        self.exchange = exchange
+
+
+class _Handler(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        connection = partial(_Connection, exchange=cast(_Ask, req).exchange)
+        return self.do_open(connection, req)
+
+
+class _TlsHandler(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._trusted = context
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        connection = partial(_TlsConnection, exchange=cast(_Ask, req).exchange, context=self._trusted)
+        return self.do_open(connection, req)
+
+
+class _Connection(http.client.HTTPConnection):
+    """Connects, sends and reads by the clock of its exchange."""
+
+    slice = _PLAIN_SLICE
+
+    def __init__(self, host: str, *, exchange: _Exchange, timeout: float = 0) -> None:
+        super().__init__(host, timeout=timeout)
+        self._govern(exchange)
+
+    def _govern(self, exchange: _Exchange) -> None:
+        self.exchange = exchange
+        # The one hook between "every address its own timeout" and a deadline for all.
+        self._create_connection = partial(_connect, exchange)
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock = cast(socket.socket, _DeadlineSocket(self.sock, self.exchange, self.slice))
+
+    def endheaders(self, message_body: object = None, *, encode_chunked: bool = False) -> None:
+        # Here, not among the request's headers: those show in a traceback with locals.
+        if self.exchange.secret is not None:
+            self.putheader("Authorization", self.exchange.secret.header())
+        super().endheaders(message_body, encode_chunked=encode_chunked)  # type: ignore[arg-type]  # as given
+
+    def send(self, data: object) -> None:
+        try:
+            super().send(data)  # type: ignore[arg-type]  # as given
+        except (BrokenPipeError, ConnectionResetError):
+            # A gateway may refuse, and close, before it has read all: look for its answer.
+            if not self.exchange.sent:
+                raise
+        self.exchange.sent = True
+
+
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    slice = _TLS_SLICE
+
+    def __init__(self, host: str, *, exchange: _Exchange, context: ssl.SSLContext, timeout: float = 0) -> None:
+        http.client.HTTPSConnection.__init__(self, host, timeout=timeout, context=context)
+        self._govern(exchange)
+
+
+def _connect(
+    exchange: _Exchange, address: tuple[str, int], timeout: object = None, source_address: object = None
+) -> socket.socket:
+    failure: OSError = OSError("the host name has no address")
+    for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(exchange.remaining())
+            connection.connect(where)
+            connection.settimeout(exchange.remaining())  # for the TLS handshake, if any
+            return connection
+        except OSError as error:
+            failure = error
+            connection.close()
+    raise failure
+
+
+class _DeadlineSocket:
+    """What http.client needs of a socket, each operation bounded by the deadline."""
+
+    def __init__(self, connection: socket.socket, exchange: _Exchange, slice: int) -> None:
+        self._connection, self._exchange, self._slice = connection, exchange, slice
+
+    def sendall(self, data: bytes) -> None:
+        view = memoryview(data)
+        for start in range(0, len(view), self._slice):
+            self._connection.settimeout(self._exchange.remaining())
+            self._connection.sendall(view[start : start + self._slice])
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_DeadlineReader(self._connection, self._exchange))
+
+    def close(self) -> None:
+        # urllib closes this as soon as it has the head; the reader keeps the connection open.
+        self._connection.close()
+
+
+class _DeadlineReader(io.RawIOBase):
+    def __init__(self, connection: socket.socket, exchange: _Exchange) -> None:
+        self._connection, self._exchange = connection, exchange
+        self._file = connection.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int | None:
+        self._connection.settimeout(self._exchange.remaining())
+        return self._file.readinto(buffer)  # type: ignore[arg-type]  # a writable buffer, by RawIOBase's promise
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
