@@ -13,6 +13,7 @@ from typing import NoReturn
 from smg import __version__
 
 from .auth import ControlKey
+from .breaker import BreakerPolicy
 from .config import REQUEST_ID_HEADERS, Config, ConfigError
 from .gateway import Gateway
 from .health import HealthPolicy
@@ -22,13 +23,13 @@ from .metrics import BUCKETS
 # Flags of SMG that tune what this gateway does not have: taken as typed, without effect.
 _WITHOUT_EFFECT = {
     1: """assignment-mode balance-abs-threshold balance-rel-threshold block-size cache-threshold
-        cb-failure-threshold cb-success-threshold cb-timeout-duration-secs cb-window-duration-secs
+        cb-success-threshold cb-window-duration-secs
         eviction-interval-secs job-queue-capacity job-queue-concurrency load-monitor-interval
         log-dir max-concurrent-requests max-idle-secs max-tree-size policy queue-size
         queue-timeout-secs rate-limit-tokens-per-second retry-backoff-multiplier
         retry-initial-backoff-ms retry-jitter-factor retry-max-backoff-ms retry-max-retries
         tokenizer-path upstream-pool-idle-timeout-secs worker-startup-check-interval""",
-    0: "disable-circuit-breaker disable-load-monitoring disable-retries disable-tokenizer-autoload enable-igw",
+    0: "disable-load-monitoring disable-retries disable-tokenizer-autoload enable-igw",
 }
 
 
@@ -98,6 +99,9 @@ def _add_health_flags(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--health-check-endpoint", default="/health", metavar="PATH")
     group.add_argument("--health-failure-threshold", type=int, default=3, metavar="N")
     group.add_argument("--health-success-threshold", type=int, default=2, metavar="N")
+    group.add_argument("--disable-circuit-breaker", action="store_true")
+    group.add_argument("--cb-failure-threshold", type=int, default=10, metavar="N")
+    group.add_argument("--cb-timeout-duration-secs", type=int, default=60, metavar="S")
     group.add_argument("--request-timeout-secs", type=int, default=1800, metavar="S", help="deadline of inference")
     group.add_argument("--worker-startup-timeout-secs", type=int, default=1800, metavar="S")
     group.add_argument("--shutdown-grace-period-secs", type=int, default=180, metavar="S")
@@ -126,6 +130,7 @@ def config_of(a: argparse.Namespace) -> Config:
         control_plane_api_keys=keys,
         health_check=not a.disable_health_check,
         health=policy,
+        breaker=BreakerPolicy(a.cb_failure_threshold, a.cb_timeout_duration_secs, not a.disable_circuit_breaker),
     )
 
 

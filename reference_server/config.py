@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .auth import ControlKey
+from .breaker import BreakerPolicy
 from .health import HealthPolicy
 from .metrics import BUCKETS
 from .registration import Spec
@@ -36,6 +37,7 @@ class Config:
     dp_aware: bool = False
     health_check: bool = True
     health: HealthPolicy = HealthPolicy()
+    breaker: BreakerPolicy = BreakerPolicy()
     request_id_headers: Sequence[str] = REQUEST_ID_HEADERS
     api_key: str | None = field(default=None, repr=False)
     control_plane_api_keys: Sequence[ControlKey] = ()

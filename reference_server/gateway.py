@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from .auth import Guard, api_key_guard, control_guard, key_authenticator, open_door
+from .breaker import Breakers
 from .config import Config
 from .control import Control
 from .events import CallEnded, FanoutEnded, Observer
@@ -165,7 +166,7 @@ class Gateway:
     def _other_routes(self, read_body: BodyReader) -> list[Route]:
         workers = Workers(self.registry, self._registrar, read_body)
         window = Window(self._pool, 1, self.config.request_timeout_secs)
-        inference = Inference(self.registry, window, self._connect_head, read_body)
+        inference = Inference(self.registry, window, self._connect_head, read_body, Breakers(self.config.breaker))
         control = self._control_guard()
         data = api_key_guard(self.config.api_key) if self.config.api_key else open_door
         generate = inference.pass_through

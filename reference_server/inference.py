@@ -8,6 +8,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 
+from .breaker import Breakers
 from .fanout import Window
 from .outcome import Outcome, TimedOut
 from .registry import Registry, Worker, collapse
@@ -28,9 +29,10 @@ class Inference:
         window: Window,
         connect: Callable[[Worker, Message], EngineCall],
         read_body: Callable[[Request], bytes],
+        breakers: Breakers,
     ) -> None:
         self._registry, self._window, self._connect = registry, window, connect
-        self._read_body = read_body
+        self._read_body, self._breakers = read_body, breakers
         self._turn = itertools.count()
 
     def models(self, request: Request) -> Reply:
@@ -46,7 +48,7 @@ class Inference:
         workers = serving(self._registry.all(), model)
         if not workers:
             return error(404, "Not Found", "model_not_found", f"No worker available for model '{model or 'unknown'}'")
-        ready = [worker for worker in workers if worker.health == "ready"]
+        ready = [worker for worker in workers if worker.health == "ready" and self._breakers.allows(worker.id)]
         if not ready:
             message = "No available workers (all circuits open or unhealthy)"
             return error(503, "Service Unavailable", "no_available_workers", message)
@@ -58,6 +60,7 @@ class Inference:
         call = self._connect(worker, Message(request.method, target, headers, body))
         if not self._window.run([call], request.caller.gone):
             return Reply(0)
+        self._breakers.note(worker.id, isinstance(call.outcome, Head) and call.outcome.status < 500)
         return _relayed(worker, call.outcome)
 
 

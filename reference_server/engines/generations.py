@@ -67,13 +67,20 @@ class Progress:
         """Which weights made which tokens, without gaps."""
         return tuple(_spans(self.versions)) or (Span(self.weight_version, 0, 0),)
 
-    def cut(self, count: int) -> "Progress":
-        """As it was after `count` of its tokens."""
+    def since(self, count: int) -> "Iterator[Progress]":
+        """Its moments after the first `count` tokens, one a token; the ending comes with the last."""
+        whole = len(self.tokens) - (self.ending is not None)
+        for length in range(count + 1, whole + 1):
+            yield self._after(length)
+        if self.ending is not None:
+            yield self
+
+    def _after(self, count: int) -> "Progress":
         return replace(
             self,
             tokens=self.tokens[:count],
             versions=self.versions[:count],
-            weight_version=self.versions[count - 1] if count else self.weight_version,
+            weight_version=self.versions[count - 1],
             ending=None,
         )
 
@@ -120,6 +127,10 @@ class Generation:
     def end(self, ending: Ending) -> None:
         self.phase = Phase.ENDED
         self.ending = ending
+
+    def past(self, count: int) -> bool:
+        """Whether there is something to say to who knows `count` tokens."""
+        return self.ending is not None or len(self.tokens) > count
 
     def progress(self, now: float) -> Progress:
         return Progress(

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """The start-up options of an engine; raises `ValueError` for a value no engine can have.
 
@@ -14,34 +14,34 @@ class EngineOptions:
     for a token, as a real engine does, and waits `health_timeout` seconds for it.
     """
 
-    model: str = "mock-model"
-    model_path: str = ""
-    weight_version: str = "default"
-    version: str = "0.5.23"
-    tp_size: int = 1
-    dp_size: int = 1
-    pp_size: int = 1
-    api_key: str | None = field(default=None, repr=False)
-    checkpoints: Collection[str] | None = None
-    generation_ticks: int = 8
-    tick_seconds: float = 0.0
-    health_generation: bool = False
-    health_timeout: float = 1.0
-    port: int = 0
+    model: str
+    model_path: str
+    weight_version: str
+    version: str
+    tp_size: int
+    dp_size: int
+    pp_size: int
+    api_key: str | None = field(repr=False)
+    checkpoints: Collection[str] | None
+    generation_ticks: int
+    tick_seconds: float
+    health_generation: bool
+    health_timeout: float
+    port: int
 
     def __post_init__(self) -> None:
-        for name in ("model", "version"):
+        for name in ("model", "model_path", "version"):
             _require(bool(getattr(self, name)), f"{name} must not be empty")
         for name in ("tp_size", "dp_size", "pp_size", "generation_ticks"):
-            _require(getattr(self, name) >= 1, f"{name} must be 1 or more, not {getattr(self, name)!r}")
+            number = getattr(self, name)
+            _require(number >= 1, f"{name} must be 1 or more, not {number!r}")
         for name in ("tick_seconds", "health_timeout"):
-            _require(0 <= getattr(self, name) < float("inf"), f"{name} must be 0 or more seconds, not {getattr(self, name)!r}")
+            seconds = getattr(self, name)
+            _require(0 <= seconds < float("inf"), f"{name} must be 0 or more seconds, not {seconds!r}")
         _require(0 <= self.port <= 65535, f"port must be between 0 and 65535, not {self.port!r}")
         _require(self.api_key != "", "api_key must not be empty; leave it out for an engine without a key")
         # A string is a collection of its letters.
         _require(not isinstance(self.checkpoints, str), "checkpoints must be a collection of paths, not one string")
-        if not self.model_path:
-            object.__setattr__(self, "model_path", self.model)
 
 
 def _require(condition: bool, sentence: str) -> None:

@@ -1,0 +1,168 @@
+"""`/v1/completions` and `/v1/chat/completions`, as SGLang answers them."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..wire import Reply
+from . import validation
+from .generations import Generation, Progress, Wanted
+from .routing import Call
+from .serving import Serving
+from .sglang_generate import event, event_stream, remembered, versions
+from .validation import REQUIRED, Check, Fields, Invalid, at_least, boolean, either, integer, list_of, mapping, optional, string
+from .weights import END_TOKEN, Tokens, decode, encode
+
+_COMMON: Fields = {
+    "model": (string, "default"),
+    "max_tokens": (optional(at_least(0)), None),
+    "n": (at_least(1), 1),
+    "ignore_eos": (boolean, False),
+    "stream": (optional(boolean), False),
+    "stream_options": (optional(mapping), None),
+}
+_PROMPT: Check = either(list_of(integer), list_of(list_of(integer)), list_of(string), string)
+_COMPLETION: Fields = {**_COMMON, "prompt": (_PROMPT, REQUIRED)}
+_CHAT: Fields = {**_COMMON, "messages": (list_of(mapping), REQUIRED), "max_completion_tokens": (optional(at_least(0)), None)}
+
+_NOT_JSON = {
+    "loc": ["header", "content-type"],
+    "msg": "Unsupported Media Type: Only 'application/json' is allowed",
+    "type": "value_error",
+}
+
+_NO_DETAILS = {"prompt_tokens_details": None, "completion_tokens_details": None}
+
+Choice = Callable[[int, str, Progress], dict[str, object]]
+"""Index, new text and progress -> one entry of `choices`."""
+
+
+class SGLangOpenAI:
+    """Answers the two routes; they differ in how a prompt comes in and how a choice goes out."""
+
+    def __init__(self, state: Serving) -> None:
+        self._state = state
+
+    def completions(self, call: Call) -> Reply:
+        body = _body(call, _COMPLETION)
+        generations = self._arrive(body, _prompts(body["prompt"]), body["max_tokens"])
+        if body["stream"]:
+            return event_stream(self._state, generations, self._completion_events(call, body, generations))
+        return self._whole(call, generations, _head("text_completion", body), _text_choice)
+
+    def chat(self, call: Call) -> Reply:
+        body = _body(call, _CHAT)
+        if not body["messages"]:
+            return validation.error("Messages cannot be empty.", "BadRequestError")
+        prompt = encode(" ".join(_content(message) for message in body["messages"]))
+        generations = self._arrive(body, [prompt], _first(body["max_completion_tokens"], body["max_tokens"]))
+        if body["stream"]:
+            return event_stream(self._state, generations, self._chat_events(call, body, generations))
+        return self._whole(call, generations, _head("chat.completion", body), _message_choice)
+
+    def _arrive(self, body: dict[str, Any], prompts: Sequence[Tokens], limit: int | None) -> list[Generation]:
+        samples = [prompt for prompt in prompts for _ in range(body["n"])]
+        return self._state.arrive([Wanted(uuid.uuid4().hex, one, limit, body["ignore_eos"]) for one in samples])
+
+    def _whole(self, call: Call, generations: Sequence[Generation], head: dict[str, object], choice: Choice) -> Reply:
+        results = [remembered(one) for one in self._state.results(generations, call.gone)]
+        answer = {
+            **head,
+            "choices": [choice(index, decode(one.tokens), one) for index, one in enumerate(results)],
+            "usage": _usage(results) | _NO_DETAILS,
+            "metadata": {"weight_version": results[0].weight_version, "weight_versions": versions(results[0])},
+        }
+        return Reply.of_json(200, answer)
+
+    def _completion_events(
+        self, call: Call, body: dict[str, Any], generations: Sequence[Generation]
+    ) -> Iterator[bytes]:
+        head, last = _head("text_completion", body), dict[int, Progress]()
+        for index, progress, text in self._pieces(call, generations):
+            last[index] = progress
+            yield event({**head, "choices": [_text_choice(index, text, progress)], "usage": None})
+        if _wants_usage(body):
+            yield event({**head, "choices": [], "usage": _usage(list(last.values()))})
+
+    def _chat_events(
+        self, call: Call, body: dict[str, Any], generations: Sequence[Generation]
+    ) -> Iterator[bytes]:
+        head, last = _head("chat.completion.chunk", body), dict[int, Progress]()
+        for index, progress, text in self._pieces(call, generations):
+            if index not in last:
+                yield event({**head, "choices": [_delta(index, {"role": "assistant", "content": ""})]})
+            last[index] = progress
+            if text:
+                yield event({**head, "choices": [_delta(index, {"content": text})]})
+            if progress.ending:
+                yield event({**head, "choices": [_delta(index, {}) | _finish(progress)]})
+        if _wants_usage(body):
+            yield event({**head, "choices": [], "usage": _usage(list(last.values())) | _NO_DETAILS})
+
+    def _pieces(self, call: Call, generations: Sequence[Generation]) -> Iterator[tuple[int, Progress, str]]:
+        """Index, progress and the text that is new in it."""
+        seen = [0] * len(generations)
+        for index, progress in self._state.stream(generations, call.gone):
+            yield index, progress, decode(progress.tokens[seen[index] :])
+            seen[index] = len(progress.tokens)
+
+
+def _body(call: Call, fields: Fields) -> dict[str, Any]:
+    if not validation.is_json(call):
+        raise Invalid(_NOT_JSON)
+    return validation.body(call, fields)
+
+
+def _prompts(prompt: Any) -> list[Tokens]:
+    """A prompt is a text or a list of tokens, or a list of either."""
+    if isinstance(prompt, str):
+        return [encode(prompt)]
+    if prompt and isinstance(prompt[0], int):
+        return [tuple(prompt)]
+    return [encode(one) if isinstance(one, str) else tuple(one) for one in prompt]
+
+
+def _content(message: dict[str, Any]) -> str:
+    """The text of a message: a string, or parts of which some are text."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+
+
+def _first(*limits: int | None) -> int | None:
+    return next((limit for limit in limits if limit is not None), None)
+
+
+def _head(kind: str, body: dict[str, Any]) -> dict[str, object]:
+    return {"id": uuid.uuid4().hex, "object": kind, "created": int(time.time()), "model": body["model"]}
+
+
+def _text_choice(index: int, text: str, progress: Progress) -> dict[str, object]:
+    return {"index": index, "text": text, "logprobs": None, **_finish(progress)}
+
+
+def _message_choice(index: int, text: str, progress: Progress) -> dict[str, object]:
+    message = {"role": "assistant", "content": text, "reasoning_content": None}
+    return {"index": index, "message": message, "logprobs": None, **_finish(progress)}
+
+
+def _delta(index: int, new: dict[str, str]) -> dict[str, object]:
+    delta = {"reasoning_content": None, **new}
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, "matched_stop": None}
+
+
+def _finish(progress: Progress) -> dict[str, object]:
+    kind = progress.ending and progress.ending.kind
+    return {"finish_reason": kind, "matched_stop": END_TOKEN if kind == "stop" else None}
+
+
+def _wants_usage(body: dict[str, Any]) -> bool:
+    return bool((body["stream_options"] or {}).get("include_usage"))
+
+
+def _usage(results: Sequence[Progress]) -> dict[str, object]:
+    prompt = sum(one.prompt_tokens for one in results)
+    made = sum(len(one.tokens) for one in results)
+    return {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made, "reasoning_tokens": 0}
