@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import FrameType
 from typing import NoReturn
 
@@ -14,7 +15,9 @@ from smg import __version__
 
 from .auth import ControlKey
 from .breaker import BreakerPolicy
-from .config import REQUEST_ID_HEADERS, Config, ConfigError
+from .config import REQUEST_ID_HEADERS, Config, ConfigError, open_to_all
+from .engines import MockEngine
+from .engines.engine import DIALECTS
 from .gateway import Gateway
 from .health import HealthPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
@@ -33,17 +36,23 @@ _WITHOUT_EFFECT = {
 }
 
 
+_OPEN = (
+    "anyone who can reach this port can pause engines and load weights into them; "
+    "close it with --control-plane-api-keys or --api-key, or with --host 127.0.0.1"
+)
+
+
 def main(argv: Sequence[str] | None = None, prog: str = "smg launch") -> int:
     """Run a gateway until SIGTERM or Ctrl-C. Exit 0 then; 1 for a refused value, 2 for a wrong flag."""
     arguments = parser(prog).parse_args(argv)
-    try:
-        config = config_of(arguments)
-        gateway = Gateway(config)
-    except ConfigError as problem:
-        return _fail(prog, str(problem))
     handler = write_to_stderr(arguments.log_level, as_json=arguments.log_json)
     try:
-        return _serve(prog, gateway)
+        with ExitStack() as fleet:
+            engines = [fleet.enter_context(MockEngine(kind)) for kind in arguments.mock]
+            config = config_of(arguments, [engine.url for engine in engines])
+            return _serve(prog, Gateway(config), engines)
+    except ConfigError as problem:
+        return _fail(prog, str(problem))
     finally:
         stop_writing(handler)
 
@@ -55,6 +64,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     p.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
     p.add_argument("--port", type=int, default=30000, help="port to bind, 0 for a free one (default 30000)")
     p.add_argument("--worker-urls", nargs="*", default=[], metavar="URL", help="engines to register")
+    p.add_argument("--mock", type=_mocks, default=[], metavar="KIND=N", help="start mock engines too: sglang=2")
     p.add_argument("--dp-aware", action="store_true", help="register each data-parallel rank as a worker")
     _add_control_flags(p.add_argument_group("RL control plane"))
     _add_auth_flags(p.add_argument_group("authentication"))
@@ -107,8 +117,19 @@ def _add_health_flags(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--shutdown-grace-period-secs", type=int, default=180, metavar="S")
 
 
-def config_of(a: argparse.Namespace) -> Config:
-    """The settings that the flags name; raises `ConfigError`."""
+def _mocks(text: str) -> list[str]:
+    """The kind of each mock engine that `KIND=N,KIND=N` asks for."""
+    kinds: list[str] = []
+    for item in text.split(","):
+        kind, _, count = item.partition("=")
+        if kind not in DIALECTS or not (count or "1").isdecimal():
+            raise argparse.ArgumentTypeError(f"{item!r} is not KIND=N with a KIND of {', '.join(DIALECTS)}")
+        kinds += [kind] * int(count or "1")
+    return kinds
+
+
+def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
+    """The settings that the flags name, with more engines; raises `ConfigError`."""
     try:
         keys = [ControlKey.parse(text) for text in a.control_plane_api_keys]
     except ValueError as problem:
@@ -121,12 +142,13 @@ def config_of(a: argparse.Namespace) -> Config:
         a.health_check_endpoint,
     )
     same_name = (
-        "host port worker_urls dp_aware enable_rl rl_control_timeout_secs rl_fanout_concurrency max_payload_size"
+        "host port dp_aware enable_rl rl_control_timeout_secs rl_fanout_concurrency max_payload_size"
         " request_timeout_secs worker_startup_timeout_secs shutdown_grace_period_secs request_id_headers api_key"
         " control_plane_audit_enabled ca_cert_paths prometheus_port prometheus_host prometheus_duration_buckets"
     )
     return Config(
         **{name: getattr(a, name) for name in same_name.split()},
+        worker_urls=[*a.worker_urls, *engine_urls],
         control_plane_api_keys=keys,
         health_check=not a.disable_health_check,
         health=policy,
@@ -134,7 +156,7 @@ def config_of(a: argparse.Namespace) -> Config:
     )
 
 
-def _serve(prog: str, gateway: Gateway) -> int:
+def _serve(prog: str, gateway: Gateway, engines: Sequence[MockEngine]) -> int:
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -148,8 +170,12 @@ def _serve(prog: str, gateway: Gateway) -> int:
         config = gateway.config
         gateway.stop()
         return _fail(prog, f"cannot listen on {config.host}:{config.port}: {problem.strerror or problem}")
-    ready = {"event": "ready", "url": gateway.url, "pid": os.getpid()}
+    ready: dict[str, object] = {"event": "ready", "url": gateway.url, "pid": os.getpid()}
+    if engines:
+        ready["engines"] = [{"kind": engine.kind, "url": engine.url} for engine in engines]
     print(json.dumps(ready), flush=True)
+    if open_to_all(gateway.config):
+        print(f"{prog}: warning: {_OPEN}", file=sys.stderr)
     # A wait with an end lets Python run the signal handler on every platform.
     while not stopped.wait(3600):
         pass

@@ -1,5 +1,6 @@
 """The gateway's settings, under the names of SMG's flags. Refuses what makes no sense."""
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +65,19 @@ class Config:
                 Spec(url)
             except ValueError as problem:
                 raise ConfigError(f"worker_urls={url!r}: {problem}") from None
+
+
+def open_to_all(config: Config) -> bool:
+    """Whether the control plane takes anybody's word on an address that others can reach."""
+    guarded = config.api_key or config.control_plane_api_keys
+    return not guarded and not (config.host == "localhost" or _is_loopback(config.host))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _at_least_one(name: str, value: float, *, exclusive: bool = False) -> None:
