@@ -30,6 +30,7 @@ def main() -> int:
         refit(rl, args.selector, args.model_path, args.weight_version)
         return verify(rl, args.selector, args.weight_version)
     except FanoutError as error:
+        print(f"refit: {error}", file=sys.stderr)
         for failure in error.result.failed:
             print(f"failed: {failure}", file=sys.stderr)
     except (RlError, ValueError) as error:

@@ -6,7 +6,7 @@ none prints as more than 2 kB.
 
 from collections.abc import Mapping
 
-from .results import FanoutResult, Json
+from .results import FanoutFailure, FanoutResult, Json
 
 _LIMIT = 1900
 _NAMED = 8
@@ -58,9 +58,20 @@ class FanoutError(RlError):
 
 def named(result: FanoutResult) -> str:
     """The failed targets of a fan-out, the first few with their reason."""
-    shown = [str(failure)[:200] for failure in result.failed[:_NAMED]]
+    shown = [f"{failure}{_said(result, failure)}"[:300] for failure in result.failed[:_NAMED]]
     more = len(result.failed) - len(shown)
     return "; ".join([*shown, f"and {more} more"] if more else shown)
+
+
+def _said(result: FanoutResult, failure: FanoutFailure) -> str:
+    """The first line of what the engine said; later ones may repeat what it was sent."""
+    answer = result.results.get(failure.worker_id)
+    text: Json = answer.body if answer else None
+    for key in ("error", "message", "detail"):
+        if isinstance(text, dict):
+            text = text.get(key, text)
+    lines = text.splitlines() if isinstance(text, str) else []
+    return f" ({lines[0][:160]})" if lines else ""
 
 
 def _shortened(message: str) -> str:

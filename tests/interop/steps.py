@@ -41,7 +41,8 @@ def job(url: str, dead: str) -> dict[str, Any]:
         body = {"model_path": "/ckpt/step-42", "weight_version": "42"}
         refit = rl.fanout("update_weights_from_disk", body, selector=live)
         steps["refit"] = [_result(r, "success") for r in refit.results.values()]
-    steps["after"] = [rl.call(workers[u].id, "model_info", method="GET").body["weight_version"] for u in alive]
+    infos = [rl.call(workers[u].id, "model_info", method="GET") for u in alive]
+    steps["after"] = [_result(info, "weight_version")[-1] for info in infos]
     steps["pause of a partly dead fleet"] = _never_runs(rl)
     return steps
 
