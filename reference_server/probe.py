@@ -73,7 +73,7 @@ def probe(ask: Ask, runtime: str | None) -> Findings | None:
     health = ask("/health")
     if health is None or not health.succeeded:
         return None
-    model = _first_model(_object(ask("/v1/models")))
+    model = _first_model(_object(ask("/v1/models")) or {})
     engine = runtime or _kind(ask, model)
     if engine is None:
         return None
@@ -91,7 +91,7 @@ def _kind(ask: Ask, model: Mapping[str, object]) -> str | None:
     owner = _text(model.get("owned_by"))
     if owner in _METADATA:
         return owner
-    return next((kind for path, kind in _SIGNS if _object(ask(path))), None)
+    return next((kind for path, kind in _SIGNS if _object(ask(path)) is not None), None)
 
 
 def _first_model(models: Mapping[str, object]) -> Mapping[str, object]:
@@ -100,17 +100,17 @@ def _first_model(models: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _first_object(ask: Ask, paths: tuple[str, ...]) -> Mapping[str, object]:
-    return next((found for path in paths if (found := _object(ask(path)))), {})
+    return next((found for path in paths if (found := _object(ask(path))) is not None), {})
 
 
-def _object(answer: Answered | None) -> Mapping[str, object]:
+def _object(answer: Answered | None) -> Mapping[str, object] | None:
     if answer is None or not answer.succeeded:
-        return {}
+        return None
     try:
         value = json.loads(answer.body)
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _labels(found: Mapping[str, object], fields: Mapping[str, tuple[type, ...]]) -> dict[str, str]:
