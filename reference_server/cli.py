@@ -167,9 +167,8 @@ def _serve(prog: str, gateway: Gateway, engines: Sequence[MockEngine]) -> int:
     try:
         gateway.start()
     except OSError as problem:
-        config = gateway.config
         gateway.stop()
-        return _fail(prog, f"cannot listen on {config.host}:{config.port}: {problem.strerror or problem}")
+        return _fail(prog, problem.strerror or str(problem))
     ready: dict[str, object] = {"event": "ready", "url": gateway.url, "pid": os.getpid()}
     if engines:
         ready["engines"] = [{"kind": engine.kind, "url": engine.url} for engine in engines]

@@ -2,16 +2,15 @@
 
 import dataclasses
 import random
-import ssl
 import threading
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from .auth import Guard, api_key_guard, control_guard, key_authenticator, open_door
 from .breaker import Breakers
 from .config import Config
 from .control import Control
+from .dialer import PROBE_SECONDS, Dialer
 from .events import CallEnded, FanoutEnded, Observer
 from .fanout import Window, thread_pool
 from .health import HealthChecks
@@ -19,17 +18,11 @@ from .http import HttpServer
 from .inference import Inference
 from .logs import log_audit, log_event
 from .metrics import Metrics
-from .outcome import Answered, Cancelled, Outcome
-from .probe import Ask
 from .registration import Registrar, Spec
-from .registry import Ids, Registry, Worker
+from .registry import Ids, Registry
 from .routes import BodyReader, Route, Router, route
-from .upstream import Address, EngineCall, Message
 from .wire import Reply, Request
 from .workers import Workers
-
-_PROBE_SECONDS = 5.0
-_HEALTH_WINDOW = 32
 
 
 class Gateway:
@@ -45,18 +38,15 @@ class Gateway:
         self.registry = Registry()
         self.metrics = Metrics(self.config.prometheus_duration_buckets)
         self._observers: tuple[Observer, ...] = (self.metrics, log_event, *observers)
-        self._calls: weakref.WeakSet[EngineCall] = weakref.WeakSet()
-        self._tls: ssl.SSLContext | None = None
-        self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._pool = thread_pool()
-        self._probes = Window(self._pool, _HEALTH_WINDOW, _PROBE_SECONDS)
+        self._dialer = Dialer(self._pool, self.config.ca_cert_paths, self._stopping)
         self._server: HttpServer | None = None
         self._metrics_server: HttpServer | None = None
         self._health: HealthChecks | None = None
         self._registrar = Registrar(
             self.registry,
-            self._asker,
+            self._dialer.asker,
             Ids(),
             dp_aware=self.config.dp_aware,
             startup_timeout=self.config.worker_startup_timeout_secs,
@@ -83,17 +73,25 @@ class Gateway:
 
         Raises `OSError` when the port cannot be had.
         """
+        try:
+            self._listen()
+        except BaseException:
+            self.stop()
+            raise
+        self._registrar.start()
+        self._tries = [self.register(url) for url in self.config.worker_urls]
+        policy = self.config.health
+        if self.config.health_check:
+            self._health = HealthChecks(self.registry, policy, self._dialer.ask_health(policy))
+        return self
+
+    def _listen(self) -> None:
         self._server = HttpServer(self._router(), self.config.host, self.config.port)
         if self.config.prometheus_port is not None:
             host, port = self.config.prometheus_host, self.config.prometheus_port
             self._metrics_server = HttpServer(self.metrics.application, host, port)
             self._metrics_server.start()
         self._server.start()
-        self._registrar.start()
-        self._tries = [self.register(url) for url in self.config.worker_urls]
-        if self.config.health_check:
-            self._health = HealthChecks(self.registry, self.config.health, self._ask_health)
-        return self
 
     def register(self, url: str, **fields: object) -> tuple[str, threading.Event]:
         """Register a worker: its id, and an event set after the first attempt to reach it.
@@ -108,7 +106,7 @@ class Gateway:
         """Stop listening, finish what runs within `grace` seconds, leave nothing behind."""
         self._stopping.set()
         if self._server:
-            self._server.stop(grace, self._cut)
+            self._server.stop(grace, self._dialer.cut)
         if self._metrics_server:
             self._metrics_server.stop()
         if self._health:
@@ -119,7 +117,7 @@ class Gateway:
     def __enter__(self) -> "Gateway":
         self.start()
         for _, tried in self._tries:
-            tried.wait(_PROBE_SECONDS)
+            tried.wait(PROBE_SECONDS)
         return self
 
     def __exit__(
@@ -153,7 +151,7 @@ class Gateway:
         if not config.enable_rl:
             return []
         window = Window(self._pool, config.rl_fanout_concurrency, config.rl_control_timeout_secs)
-        control = Control(self.registry, window, self._connect, read_body, self._observe)
+        control = Control(self.registry, window, self._dialer.call, read_body, self._observe)
         guard = self._control_guard()
         one = r"/v1/rl/workers/([^/]*)"
         return [
@@ -166,7 +164,7 @@ class Gateway:
     def _other_routes(self, read_body: BodyReader) -> list[Route]:
         workers = Workers(self.registry, self._registrar, read_body)
         window = Window(self._pool, 1, self.config.request_timeout_secs)
-        inference = Inference(self.registry, window, self._connect_head, read_body, Breakers(self.config.breaker))
+        inference = Inference(self.registry, window, self._dialer.call_for_head, read_body, Breakers(self.config.breaker))
         control = self._control_guard()
         data = api_key_guard(self.config.api_key) if self.config.api_key else open_door
         generate = inference.pass_through
@@ -202,52 +200,6 @@ class Gateway:
             return Reply.of_json(503, {"status": "not ready", "reason": reason})
         return Reply.of_json(200, {"status": "ready", "healthy_workers": ready, "total_workers": len(workers)})
 
-    # -- engines
-
     def _observe(self, event: CallEnded | FanoutEnded) -> None:
         for observer in self._observers:
             observer(event)
-
-    def _connect(self, worker: Worker, message: Message) -> EngineCall:
-        return self._call(worker.base_url, message)
-
-    def _connect_head(self, worker: Worker, message: Message) -> EngineCall:
-        return self._call(worker.base_url, message, head_only=True)
-
-    def _call(self, url: str, message: Message, head_only: bool = False) -> EngineCall:
-        address = Address.of(url)
-        call = EngineCall(address, message, self._trust() if address.scheme == "https" else None, head_only)
-        self._calls.add(call)
-        return call
-
-    def _trust(self) -> ssl.SSLContext:
-        # Reading the system's certificates takes 20 ms: once, and only when needed.
-        with self._lock:
-            if self._tls is None:
-                self._tls = ssl.create_default_context()
-                for path in self.config.ca_cert_paths:
-                    self._tls.load_verify_locations(path)
-            return self._tls
-
-    def _asker(self, spec: Spec) -> Ask:
-        def ask(path: str) -> Answered | None:
-            call = self._call(spec.url, _get(path, spec.api_key))
-            self._probes.run([call], self._stopping.is_set)
-            return call.outcome if isinstance(call.outcome, Answered) else None
-
-        return ask
-
-    def _ask_health(self, workers: Sequence[Worker], gone: Callable[[], bool]) -> Mapping[Worker, Outcome]:
-        policy = self.config.health
-        calls = {w: self._call(w.base_url, _get(policy.endpoint, w.api_key)) for w in workers}
-        if not Window(self._pool, _HEALTH_WINDOW, policy.timeout).run(list(calls.values()), gone):
-            return {}
-        return {w: c.outcome if isinstance(c.outcome, Outcome) else Cancelled() for w, c in calls.items()}
-
-    def _cut(self) -> None:
-        for call in list(self._calls):
-            call.release(Cancelled())
-
-
-def _get(path: str, key: str | None) -> Message:
-    return Message("GET", path, (("authorization", f"Bearer {key}"),) if key else ())

@@ -8,43 +8,34 @@ that returns one `Reply`; it runs in the thread of the connection.
 import contextlib
 import http
 import http.server
-import re
 import socket
 import socketserver
 import threading
 import time
 from collections.abc import Callable
-from email.errors import (
-    FirstHeaderLineIsContinuationDefect,
-    MisplacedEnvelopeHeaderDefect,
-    MissingHeaderBodySeparatorDefect,
-)
-from email.message import Message
 from email.utils import formatdate
 
-from . import wire
+from . import strict, wire
 from .wire import Body, Reply, Request
 
 Application = Callable[[Request], Reply]
 
 _BACKLOG = 1024
 _MAX_LINE = 65536
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-# What may stand raw in a target differs between path and query; the rest must be UTF-8.
-_REQUEST_LINE = re.compile(
-    rf"""({_TOKEN})\ ((?:/|\*|\w+:)[^\x00-\x20<>`?\x7f]*(?:\?[^\x00-\x20"<>\x7f]*)?)\ HTTP/1\.[01]\r?\n""", re.X
-)
-_BROKEN = (FirstHeaderLineIsContinuationDefect, MisplacedEnvelopeHeaderDefect, MissingHeaderBodySeparatorDefect)
-_HEADER_NAME = re.compile(_TOKEN)
-_NOT_IN_A_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LINGER_SECONDS = 2.0
 
 
 class HttpServer:
-    """A listening server; `start` returns when it answers, `stop` when all is gone."""
+    """A listening server; `start` returns when it answers, `stop` when all is gone.
+
+    Raises `OSError`, its text naming the address, when that cannot be had.
+    """
 
     def __init__(self, application: Application, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._listener = _Listener(application, host, port)
+        try:
+            self._listener = _Listener(application, host, port)
+        except OSError as problem:
+            raise OSError(problem.errno, f"cannot listen on {host}:{port}: {problem.strerror}") from None
         self._thread: threading.Thread | None = None
         self.host = host
         self.port = int(self._listener.server_address[1])
@@ -193,12 +184,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.server.connections.busy(self.connection, False)
 
     def parse_request(self) -> bool:
-        if not _well_formed(self.raw_requestline):
+        if not strict.well_formed(self.raw_requestline):
             self.send_error(400)
             return False
         if not super().parse_request():
             return False
-        if not _clean(self.headers):
+        if not strict.clean(self.headers):
             self.send_error(400)
             return False
         return True
@@ -283,19 +274,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 _PHRASES = {status.value: status.phrase for status in http.HTTPStatus}
-
-
-def _well_formed(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return bool(_REQUEST_LINE.fullmatch(line.decode("latin-1")))
-
-
-def _clean(headers: Message) -> bool:
-    # The parser of `email` takes folded lines and lines without a colon; HTTP does not.
-    broken = any(isinstance(defect, _BROKEN) for defect in headers.defects)
-    return not broken and all(
-        _HEADER_NAME.fullmatch(name) and not _NOT_IN_A_VALUE.search(value) for name, value in headers.items()
-    )

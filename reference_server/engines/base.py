@@ -73,13 +73,15 @@ class EngineState(Serving):
         """Run again: first the queued, then the parked. No matter if the engine was not paused."""
         with self._changing():
             self.pause_mode = None
+            self._batch.end_doomed()
             self._batch.run(Phase.QUEUED)
             self._let_in()
 
     def flush(self, timeout: float = 0.0) -> Flush:
         """Empty the prefix cache unless something runs; wait `timeout` seconds for nothing to be in flight."""
         with self._changing():
-            if timeout and not self.changed.wait_for(lambda: self.stopped or not self.in_flight, timeout):
+            seconds = min(timeout, threading.TIMEOUT_MAX)
+            if timeout and not self.changed.wait_for(lambda: self.stopped or not self.in_flight, seconds):
                 return Flush.TIMED_OUT
             self._check_alive()
             return Flush.DONE if self._flush() else Flush.BUSY
@@ -113,11 +115,13 @@ class EngineState(Serving):
             self.reported = replace(self.reported, version=version)
 
     def sleep(self, tags: frozenset[str]) -> None:
-        """Give memory back. An engine where something runs, or asleep in one of `tags`, dies of it."""
+        """Give memory back, with `kv_cache` the prefix cache too. An engine where something runs dies of it."""
         with self._changing():
-            if self.asleep & tags or not self._flush():
-                self.crash("memory released twice, or while a request ran")
+            if self.count(Phase.RUNNING):
+                self.crash("memory released while a request ran")
             self._check_alive()
+            if "kv_cache" in tags:
+                self._flush()
             self.asleep |= tags
 
     def wake(self, tags: frozenset[str]) -> None:
@@ -144,6 +148,7 @@ class EngineState(Serving):
             yield
             return
         self._refits_waiting += 1
+        self.changed.notify_all()
         try:
             self.changed.wait_for(lambda: self.stopped or not self.in_flight)
             yield

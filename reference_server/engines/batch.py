@@ -48,6 +48,14 @@ class Batch:
         for generation in self.within(Phase.RUNNING):
             generation.retract()
 
+    def doom(self, generations: Iterable[Generation]) -> None:
+        """Have generations end, aborted, at the next `end_doomed`."""
+        for generation in generations:
+            generation.doomed = True
+
+    def end_doomed(self) -> None:
+        self.end([generation for generation in self._generations.values() if generation.doomed], "abort")
+
     def step(self) -> None:
         """A token for each that runs."""
         for generation in self.within(Phase.RUNNING):

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
 from types import TracebackType
+from typing import Protocol
 
 from ..http import HttpServer
 from ..wire import BodyTooLarge, Reply, Request
@@ -16,7 +17,14 @@ from .serving import CallerGone, EngineStopped
 from .sglang import SGLang
 from .ticks import RealTicks, Ticks
 
-DIALECTS: dict[str, Callable[[EngineOptions, EngineState, int], SGLang]] = {"sglang": SGLang}
+
+class Dialect(Protocol):
+    """What translates between HTTP and an engine's state."""
+
+    def answer(self, call: Call) -> Reply: ...
+
+
+DIALECTS: dict[str, Callable[[EngineOptions, EngineState, int], Dialect]] = {"sglang": SGLang}
 
 _MAX_BODY = 1 << 30
 _NO_ANSWER = Reply(0)
@@ -72,6 +80,7 @@ class MockEngine:
         self._port = port
         self._ticks = RealTicks(tick_seconds) if ticks is None else ticks
         self._server: HttpServer | None = None
+        self._dialect: Dialect
         self._failures: list[Exception] = []
         self._changed = threading.Condition()
         self._log = Log(self._changed)

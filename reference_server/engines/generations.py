@@ -97,6 +97,8 @@ class Generation:
         self.cached_tokens = 0
         self.retractions = 0
         self.ending: Ending | None = None
+        # Aborted while frozen: it ends when the engine resumes.
+        self.doomed = False
         self.weight_version = weights.version
         self._cached_by = weights
         self._fingerprint = fingerprint(wanted.prompt)

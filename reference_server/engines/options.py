@@ -10,8 +10,9 @@ class EngineOptions:
 
     `generation_ticks` is the natural length of an answer in tokens, one token a tick;
     `tick_seconds` how long a tick takes, 0 for as fast as possible. `checkpoints` are
-    the model paths that load, None for all. With `health_generation`, `/health` asks
-    for a token, as a real engine does, and waits `health_timeout` seconds for it.
+    the model paths that load, None for all; they may change while the engine runs. With
+    `health_generation`, `/health` asks for a token, as a real engine does, and waits
+    `health_timeout` seconds for it; without, it is 200 at once.
     """
 
     model: str

@@ -46,7 +46,8 @@ Routes = Mapping[str, Route]
 def answer(routes: Routes, call: Call, api_key: str | None) -> Reply:
     """The answer of the route, or 401, 404, 405, or 307 to the path without its last slash."""
     route = routes.get(call.path)
-    if api_key is not None and not (route and route.open) and not _has_key(call.request, api_key):
+    guarded = call.request.method != "OPTIONS" and not (route and route.open)
+    if api_key is not None and guarded and not _has_key(call.request, api_key):
         return Reply.of_json(401, {"error": "Unauthorized"})
     if route is None:
         return _no_route(routes, call)

@@ -107,10 +107,16 @@ class Serving:
             self.changed.notify_all()
 
     def abort(self, id: str | None = None) -> None:
-        """End the generation in flight that has this id, None for all. The parked stay."""
+        """End the generation in flight that has this id, None for all. The parked stay.
+
+        What a pause has frozen ends when the engine resumes, not before.
+        """
         with self._changing():
             inside = self._batch.within(Phase.RUNNING, Phase.QUEUED)
-            self._batch.end([one for one in inside if id in (None, one.wanted.id)], "abort")
+            meant = [one for one in inside if id in (None, one.wanted.id)]
+            frozen = [one for one in meant if self.paused and one.phase is Phase.RUNNING]
+            self._batch.doom(frozen)
+            self._batch.end([one for one in meant if one not in frozen], "abort")
 
     def crash(self, reason: str) -> None:
         """Die: neither who waits nor who comes later gets an answer."""

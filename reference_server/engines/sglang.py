@@ -64,7 +64,8 @@ class SGLang:
             "/v1/models": Route("GET", identity.models),
             "/v1/loads": Route("GET", identity.loads),
             **routing.paths(("/health", "/health_generate"), Route("GET", self._health, open=True)),
-            **routing.paths(("/ready", "/ping"), Route("GET", self._ready, open=True)),
+            "/ready": Route("GET", self._ready, open=True),
+            "/ping": Route("GET", self._ready),
             **routing.paths(("/model_info", "/get_model_info"), Route("GET", identity.model_info)),
             **routing.paths(("/server_info", "/get_server_info"), Route("GET", identity.server_info)),
         }

@@ -24,7 +24,7 @@ _FIELDS: Fields = {
     "return_logprob": (optional(either(boolean, list_of(boolean))), False),
 }
 # Any other name is refused, so that a slip of the pen does not pass for a sampling parameter.
-_SAMPLING = frozenset(
+_SAMPLING = (
     "max_new_tokens stop stop_token_ids stop_regex temperature top_p top_k min_p frequency_penalty "
     "presence_penalty repetition_penalty min_new_tokens n json_schema regex ebnf structural_tag ignore_eos "
     "skip_special_tokens spaces_between_special_tokens no_stop_trim stream_interval logit_bias sampling_seed "
@@ -80,14 +80,17 @@ class SGLangGenerate:
         logprobs = bool(body["return_logprob"])
         if body["stream"]:
             return event_stream(self._state, generations, self._events(call, generations, single, logprobs))
-        answers = [_answer(one, logprobs) for one in self._state.results(generations, call.gone)]
+        results = self._state.results(generations, call.gone)
+        answers = [_answer(remembered(one), logprobs, first=True) for one in results]
         return Reply.of_json(200, answers[0] if single else answers)
 
     def _events(
         self, call: Call, generations: Sequence[Generation], single: bool, logprobs: bool
     ) -> Iterator[bytes]:
+        begun = set[int]()
         for index, progress in self._state.stream(generations, call.gone):
-            answer = _answer(progress, logprobs)
+            answer = _answer(progress, logprobs, first=index not in begun)
+            begun.add(index)
             yield event(answer if single else {**answer, "index": index})
 
 
@@ -107,8 +110,9 @@ def _wanted(body: dict[str, Any]) -> tuple[list[Wanted], bool]:
     samples = _number(each[0], "n", 1) or 1 if each else 1
     wanted = []
     for prompt, one, id in zip(prompts, each, ids, strict=True):
-        if unknown := next((name for name in one if name not in _SAMPLING), None):
-            raise Refused(f"unknown field `{unknown}`, expected one of {', '.join(f'`{n}`' for n in sorted(_SAMPLING))}")
+        for unknown in one.keys() - set(_SAMPLING):
+            known = ", ".join(f"`{name}`" for name in _SAMPLING)
+            raise Refused(f"unknown field `{unknown}`, expected one of {known}")
         limit = _number(one, "max_new_tokens", 0)
         for sample in range(samples):
             own = id if samples == 1 else f"{id}_{sample}"
@@ -118,7 +122,9 @@ def _wanted(body: dict[str, Any]) -> tuple[list[Wanted], bool]:
 
 def _number(params: dict[str, Any], name: str, minimum: int) -> int | None:
     value = params.get(name)
-    if value is None or (isinstance(value, int) and value >= minimum):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise Refused(f"invalid type: {value!r}, expected i64")
+    if value is None or value >= minimum:
         return value
     raise Refused(_message(f"{name} must be at least {minimum}, got {value}."))
 
@@ -140,18 +146,23 @@ def _ids(rid: str | None, count: int) -> list[str]:
     return [rid] if count == 1 else [f"{rid}_{index}" for index in range(count)]
 
 
-def _answer(progress: Progress, logprobs: bool) -> dict[str, object]:
-    progress = remembered(progress)
-    queued = progress.ending is not None and progress.ending.queued
-    meta = _meta_of_queued(progress) if queued else _meta(progress, logprobs)
+def _answer(progress: Progress, logprobs: bool, *, first: bool) -> dict[str, object]:
+    meta = _meta_of_queued(progress) if queued(progress) else _meta(progress, logprobs)
+    if progress.ending is not None:
+        meta["e2e_latency"] = progress.seconds
+    if first:
+        meta["response_sent_to_client_ts"] = time.time()
     return {"text": decode(progress.tokens), "output_ids": progress.tokens, "meta_info": meta}
 
 
+def queued(progress: Progress) -> bool:
+    """Whether it was aborted in the queue; of such a request SGLang forgets almost everything."""
+    return progress.ending is not None and progress.ending.queued
+
+
 def remembered(progress: Progress) -> Progress:
-    """SGLang forgets what a request had generated if it is aborted in the queue."""
-    if progress.ending is not None and progress.ending.queued:
-        return replace(progress, tokens=(), versions=())
-    return progress
+    """What SGLang remembers of a request that is not streamed."""
+    return replace(progress, tokens=(), versions=()) if queued(progress) else progress
 
 
 def _meta(progress: Progress, logprobs: bool) -> dict[str, object]:
@@ -174,23 +185,17 @@ def _meta(progress: Progress, logprobs: bool) -> dict[str, object]:
     details = {"device": progress.cached_tokens, "host": 0} if progress.cached_tokens else None
     if progress.ending is None:
         return meta | {"cached_tokens_details": details, "dp_rank": None}
-    meta |= {"weight_versions": versions(progress), "cached_tokens_details": details, "dp_rank": None}
-    return meta | _times(progress)
+    return meta | {"weight_versions": versions(progress), "cached_tokens_details": details, "dp_rank": None}
 
 
 def _meta_of_queued(progress: Progress) -> dict[str, object]:
-    meta = {
+    return {
         "id": progress.id,
         "finish_reason": {"type": "abort", "message": "Abort in waiting queue"},
         "weight_version": progress.weight_version,
         "weight_versions": versions(progress),
-        "completion_tokens": 0,
+        "completion_tokens": len(progress.tokens),
     }
-    return meta | _times(progress)
-
-
-def _times(progress: Progress) -> dict[str, object]:
-    return {"e2e_latency": progress.seconds, "response_sent_to_client_ts": time.time()}
 
 
 def _finish_reason(progress: Progress) -> dict[str, object] | None:

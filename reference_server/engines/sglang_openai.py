@@ -10,21 +10,38 @@ from . import validation
 from .generations import Generation, Progress, Wanted
 from .routing import Call
 from .serving import Serving
-from .sglang_generate import event, event_stream, remembered, versions
-from .validation import REQUIRED, Check, Fields, Invalid, at_least, boolean, either, integer, list_of, mapping, optional, string
+from .sglang_generate import event, event_stream, queued, remembered, versions
+from .validation import (
+    REQUIRED,
+    Check,
+    Fields,
+    Invalid,
+    at_least,
+    boolean,
+    either,
+    integer,
+    list_of,
+    mapping,
+    optional,
+    string,
+)
 from .weights import END_TOKEN, Tokens, decode, encode
 
 _COMMON: Fields = {
     "model": (string, "default"),
-    "max_tokens": (optional(at_least(0)), None),
     "n": (at_least(1), 1),
     "ignore_eos": (boolean, False),
     "stream": (optional(boolean), False),
     "stream_options": (optional(mapping), None),
 }
 _PROMPT: Check = either(list_of(integer), list_of(list_of(integer)), list_of(string), string)
-_COMPLETION: Fields = {**_COMMON, "prompt": (_PROMPT, REQUIRED)}
-_CHAT: Fields = {**_COMMON, "messages": (list_of(mapping), REQUIRED), "max_completion_tokens": (optional(at_least(0)), None)}
+_COMPLETION: Fields = {**_COMMON, "prompt": (_PROMPT, REQUIRED), "max_tokens": (optional(at_least(1)), None)}
+_CHAT: Fields = {
+    **_COMMON,
+    "messages": (list_of(mapping), REQUIRED),
+    "max_tokens": (optional(at_least(0)), None),
+    "max_completion_tokens": (optional(at_least(0)), None),
+}
 
 _NOT_JSON = {
     "loc": ["header", "content-type"],
@@ -46,7 +63,10 @@ class SGLangOpenAI:
 
     def completions(self, call: Call) -> Reply:
         body = _body(call, _COMPLETION)
-        generations = self._arrive(body, _prompts(body["prompt"]), body["max_tokens"])
+        prompts = _prompts(body["prompt"])
+        if not prompts:
+            return validation.error("Prompt cannot be empty", "BadRequestError")
+        generations = self._arrive(body, prompts, body["max_tokens"])
         if body["stream"]:
             return event_stream(self._state, generations, self._completion_events(call, body, generations))
         return self._whole(call, generations, _head("text_completion", body), _text_choice)
@@ -163,6 +183,6 @@ def _wants_usage(body: dict[str, Any]) -> bool:
 
 
 def _usage(results: Sequence[Progress]) -> dict[str, object]:
-    prompt = sum(one.prompt_tokens for one in results)
+    prompt = sum(0 if queued(one) else one.prompt_tokens for one in results)
     made = sum(len(one.tokens) for one in results)
     return {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made, "reasoning_tokens": 0}

@@ -89,9 +89,12 @@ def is_json(call: Call) -> bool:
 
 
 def string(value: object) -> object:
-    if isinstance(value, str):
-        return value
-    raise Wrong("string_type", "Input should be a valid string")
+    if not isinstance(value, str):
+        raise Wrong("string_type", "Input should be a valid string")
+    # JSON can escape half a character; nothing that holds one can be sent back.
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise Wrong("string_unicode", "Input should be a valid string")
+    return value
 
 
 def boolean(value: object) -> object:
