@@ -5,10 +5,8 @@ import json
 import os
 import signal
 import sys
-import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
-from types import FrameType
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
 from smg import __version__
@@ -157,29 +155,46 @@ def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
 
 
 def _serve(prog: str, gateway: Gateway, engines: Sequence[MockEngine]) -> int:
-    stopped = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopped.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    try:
-        gateway.start()
-    except OSError as problem:
-        gateway.stop()
-        return _fail(prog, problem.strerror or str(problem))
-    ready: dict[str, object] = {"event": "ready", "url": gateway.url, "pid": os.getpid()}
-    if engines:
-        ready["engines"] = [{"kind": engine.kind, "url": engine.url} for engine in engines]
-    print(json.dumps(ready), flush=True)
-    if open_to_all(gateway.config):
-        print(f"{prog}: warning: {_OPEN}", file=sys.stderr)
-    # A wait with an end lets Python run the signal handler on every platform.
-    while not stopped.wait(3600):
-        pass
+    with _termination() as wait_for_signal:
+        try:
+            gateway.start()
+        except OSError as problem:
+            return _fail(prog, problem.strerror or str(problem))
+        ready: dict[str, object] = {"event": "ready", "url": gateway.url, "pid": os.getpid()}
+        if engines:
+            ready["engines"] = [{"kind": engine.kind, "url": engine.url} for engine in engines]
+        print(json.dumps(ready), flush=True)
+        if open_to_all(gateway.config):
+            print(f"{prog}: warning: {_OPEN}", file=sys.stderr)
+        wait_for_signal()
     gateway.stop(gateway.config.shutdown_grace_period_secs)
     return 0
+
+
+@contextmanager
+def _termination() -> Iterator[Callable[[], None]]:
+    """Take SIGTERM and SIGINT as the wish to end; gives the function that waits for one.
+
+    The system may hand a signal to any thread. Only a byte on a file descriptor is sure
+    to wake this one.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signals = (signal.SIGTERM, signal.SIGINT)
+    handlers = [signal.signal(number, lambda number, frame: None) for number in signals]
+    earlier = signal.set_wakeup_fd(writing)
+    try:
+        yield lambda: _read_one(reading)
+    finally:
+        signal.set_wakeup_fd(earlier)
+        for number, handler in zip(signals, handlers, strict=True):
+            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)
+
+
+def _read_one(descriptor: int) -> None:
+    os.read(descriptor, 1)
 
 
 def _fail(prog: str, problem: str) -> int:

@@ -84,7 +84,7 @@ def refuses(url: str) -> bool:
     try:
         with raw(url):
             return False
-    except ConnectionRefusedError:
+    except ConnectionError:
         return True
 
 
