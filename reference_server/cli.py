@@ -7,19 +7,20 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from smg import __version__
 
 from .auth import ControlKey
 from .breaker import BreakerPolicy
 from .config import REQUEST_ID_HEADERS, Config, ConfigError, open_to_all
-from .engines import MockEngine
-from .engines.engine import DIALECTS
 from .gateway import Gateway
 from .health import HealthPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
 from .metrics import BUCKETS
+
+if TYPE_CHECKING:
+    from .engines import MockEngine
 
 # Flags of SMG that tune what this gateway does not have: taken as typed, without effect.
 _WITHOUT_EFFECT = {
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "smg launch") -> int:
     handler = write_to_stderr(arguments.log_level, as_json=arguments.log_json)
     try:
         with ExitStack() as fleet:
-            engines = [fleet.enter_context(MockEngine(kind)) for kind in arguments.mock]
+            engines = _started(arguments.mock, fleet)
             config = config_of(arguments, [engine.url for engine in engines])
             return _serve(prog, Gateway(config), engines)
     except ConfigError as problem:
@@ -115,8 +116,18 @@ def _add_health_flags(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--shutdown-grace-period-secs", type=int, default=180, metavar="S")
 
 
+def _started(kinds: Sequence[str], fleet: ExitStack) -> "list[MockEngine]":
+    if not kinds:
+        return []
+    from .engines import MockEngine
+
+    return [fleet.enter_context(MockEngine(kind)) for kind in kinds]
+
+
 def _mocks(text: str) -> list[str]:
     """The kind of each mock engine that `KIND=N,KIND=N` asks for."""
+    from .engines.engine import DIALECTS
+
     kinds: list[str] = []
     for item in text.split(","):
         kind, _, count = item.partition("=")
@@ -154,7 +165,7 @@ def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
     )
 
 
-def _serve(prog: str, gateway: Gateway, engines: Sequence[MockEngine]) -> int:
+def _serve(prog: str, gateway: Gateway, engines: "Sequence[MockEngine]") -> int:
     with _termination() as wait_for_signal:
         try:
             gateway.start()
