@@ -1,6 +1,7 @@
 """Who may use the control plane. Contract, chapter "Auth on `/v1/rl/*`"."""
 
 import hmac
+import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -70,16 +71,6 @@ def closed_door(request: Request) -> Admission:
     return Admission(Reply(401, (("www-authenticate", "Bearer"),)))
 
 
-def api_key_guard(api_key: str) -> Guard:
-    """Lets in who shows the gateway's own key."""
-
-    def check(request: Request) -> Admission:
-        token = bearer_token(request)
-        return Admission() if token is not None and same(token, api_key) else closed_door(request)
-
-    return check
-
-
 Authenticate = Callable[[str], Principal | None]
 """Tells whose token it is; None for nobody's."""
 
@@ -111,6 +102,25 @@ def control_guard(authenticators: Sequence[Authenticate]) -> Guard:
             text = "Admin role required for control plane access"
             return Admission(Reply.of_text(403, text), principal, text)
         return Admission(None, principal)
+
+    return check
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine's own, and so out of reach for others."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def any_of(keys: Sequence[str]) -> Guard:
+    """Lets in who shows one of several keys."""
+
+    def check(request: Request) -> Admission:
+        token = bearer_token(request)
+        good = token is not None and any([same(token, key) for key in keys])
+        return Admission() if good else closed_door(request)
 
     return check
 

@@ -16,6 +16,7 @@ from .breaker import BreakerPolicy
 from .config import REQUEST_ID_HEADERS, Config, ConfigError, open_to_all
 from .gateway import Gateway
 from .health import HealthPolicy
+from .jwt import JwtPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
 from .metrics import BUCKETS
 
@@ -90,6 +91,11 @@ def _add_control_flags(group: "argparse._ArgumentGroup") -> None:
 def _add_auth_flags(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--api-key", metavar="KEY", help="key of this gateway and of the engines in --worker-urls")
     group.add_argument("--control-plane-api-keys", nargs="*", default=[], metavar="ID:NAME:ROLE:KEY")
+    group.add_argument("--tenant-api-key", "--tenant-api-keys", nargs="*", default=[], metavar="[TENANT:]KEY")
+    group.add_argument("--jwt-issuer", metavar="URL", help="identity provider whose tokens are accepted (smg[jwt])")
+    group.add_argument("--jwt-audience", default="", metavar="TEXT", help="for whom those tokens must be made out")
+    group.add_argument("--jwt-jwks-uri", metavar="URL", help="its keys (default: from its discovery document)")
+    group.add_argument("--jwt-role-mapping", nargs="*", default=[], metavar="THEIRS=OURS")
     group.add_argument("--control-plane-audit-enabled", action="store_true", help="log who used the control plane")
 
 
@@ -143,6 +149,9 @@ def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
         keys = [ControlKey.parse(text) for text in a.control_plane_api_keys]
     except ValueError as problem:
         raise ConfigError(f"control_plane_api_keys: {problem}") from None
+    if a.jwt_audience and not a.jwt_issuer:
+        raise ConfigError(f"jwt_audience={a.jwt_audience!r}: needs jwt_issuer too")
+    roles = dict(mapping.rpartition("=")[::2] for mapping in a.jwt_role_mapping)
     policy = HealthPolicy(
         a.health_check_interval_secs,
         a.health_check_timeout_secs,
@@ -159,6 +168,8 @@ def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
         **{name: getattr(a, name) for name in same_name.split()},
         worker_urls=[*a.worker_urls, *engine_urls],
         control_plane_api_keys=keys,
+        tenant_api_keys=[text.rpartition(":")[2] for text in a.tenant_api_key],
+        jwt=JwtPolicy(a.jwt_issuer, a.jwt_audience, a.jwt_jwks_uri, roles) if a.jwt_issuer else None,
         health_check=not a.disable_health_check,
         health=policy,
         breaker=BreakerPolicy(a.cb_failure_threshold, a.cb_timeout_duration_secs, not a.disable_circuit_breaker),

@@ -1,12 +1,12 @@
 """The gateway's settings, under the names of SMG's flags. Refuses what makes no sense."""
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .auth import ControlKey
+from .auth import ControlKey, is_loopback
 from .breaker import BreakerPolicy
 from .health import HealthPolicy
+from .jwt import JwtPolicy, available, secure
 from .metrics import BUCKETS
 from .registration import Spec
 
@@ -42,6 +42,8 @@ class Config:
     request_id_headers: Sequence[str] = REQUEST_ID_HEADERS
     api_key: str | None = field(default=None, repr=False)
     control_plane_api_keys: Sequence[ControlKey] = ()
+    tenant_api_keys: Sequence[str] = field(default=(), repr=False)
+    jwt: JwtPolicy | None = None
     control_plane_audit_enabled: bool = False
     ca_cert_paths: Sequence[str] = ()
     prometheus_port: int | None = None
@@ -60,6 +62,8 @@ class Config:
             raise ConfigError(f"prometheus_duration_buckets={buckets}: must be one or more seconds, ascending")
         if self.max_payload_size < 0:
             raise ConfigError(f"max_payload_size={self.max_payload_size}: must be >= 0 bytes")
+        if self.jwt:
+            _check_jwt(self.jwt)
         for url in self.worker_urls:
             try:
                 Spec(url)
@@ -69,15 +73,21 @@ class Config:
 
 def open_to_all(config: Config) -> bool:
     """Whether the control plane takes anybody's word on an address that others can reach."""
-    guarded = config.api_key or config.control_plane_api_keys
-    return not guarded and not (config.host == "localhost" or _is_loopback(config.host))
+    guarded = config.api_key or config.control_plane_api_keys or config.jwt or config.tenant_api_keys
+    return not guarded and not is_loopback(config.host)
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _check_jwt(policy: JwtPolicy) -> None:
+    if not available():
+        raise ConfigError(f"jwt_issuer={policy.issuer!r}: needs PyJWT: pip install 'smg[jwt]'")
+    if not policy.audience:
+        raise ConfigError(f"jwt_issuer={policy.issuer!r}: needs jwt_audience too")
+    for name, url in (("jwt_issuer", policy.issuer), ("jwt_jwks_uri", policy.jwks_uri)):
+        if url is not None and not secure(url):
+            raise ConfigError(f"{name}={url!r}: must be an https:// URL (http:// for this machine only)")
+    for role in policy.roles.values():
+        if role not in ("admin", "user"):
+            raise ConfigError(f"jwt_role_mapping={role!r}: a gateway role is admin or user")
 
 
 def _at_least_one(name: str, value: float, *, exclusive: bool = False) -> None:

@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 from .fanout import Window
 from .health import HealthPolicy
@@ -61,6 +62,15 @@ class Dialer:
             return {w: c.outcome if isinstance(c.outcome, Outcome) else Cancelled() for w, c in calls.items()}
 
         return ask
+
+    def fetch(self, url: str) -> bytes | None:
+        """GET a document of an identity provider; None for anything but a whole 2xx."""
+        parts = urlsplit(url)
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        call = self._make(f"{parts.scheme}://{parts.netloc}", _get(target, None))
+        self._probes.run([call], self._stopping.is_set)
+        answer = call.outcome
+        return answer.body if isinstance(answer, Answered) and answer.succeeded and not answer.truncated else None
 
     def cut(self) -> None:
         """End every call that is open."""

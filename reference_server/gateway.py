@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
-from .auth import Guard, api_key_guard, control_guard, key_authenticator, open_door
+from .auth import Authenticate, Guard, any_of, closed_door, control_guard, key_authenticator, open_door
 from .breaker import Breakers
 from .config import Config
 from .control import Control
@@ -16,6 +16,7 @@ from .fanout import Window, thread_pool
 from .health import HealthChecks
 from .http import HttpServer
 from .inference import Inference
+from .jwt import JwtAuthenticator
 from .logs import log_audit, log_event
 from .metrics import Metrics
 from .registration import Registrar, Spec
@@ -138,6 +139,7 @@ class Gateway:
 
     def _router(self) -> Router:
         read_body = BodyReader(self.config.max_payload_size)
+        self._guard = self._control_guard()
         return Router(
             [*self._control_routes(read_body), *self._other_routes(read_body)],
             read_body,
@@ -152,7 +154,7 @@ class Gateway:
             return []
         window = Window(self._pool, config.rl_fanout_concurrency, config.rl_control_timeout_secs)
         control = Control(self.registry, window, self._dialer.call, read_body, self._observe)
-        guard = self._control_guard()
+        guard = self._guard
         one = r"/v1/rl/workers/([^/]*)"
         return [
             route(r"/v1/rl/workers", guard, GET=control.list_workers),
@@ -165,8 +167,8 @@ class Gateway:
         workers = Workers(self.registry, self._registrar, read_body)
         window = Window(self._pool, 1, self.config.request_timeout_secs)
         inference = Inference(self.registry, window, self._dialer.call_for_head, read_body, Breakers(self.config.breaker))
-        control = self._control_guard()
-        data = api_key_guard(self.config.api_key) if self.config.api_key else open_door
+        control = self._guard
+        data = self._data_guard()
         generate = inference.pass_through
         return [
             route("/workers", control, GET=workers.list, POST=workers.add),
@@ -188,9 +190,21 @@ class Gateway:
         ]
 
     def _control_guard(self) -> Guard:
-        if self.config.control_plane_api_keys:
-            return control_guard([key_authenticator(self.config.control_plane_api_keys)])
-        return api_key_guard(self.config.api_key) if self.config.api_key else open_door
+        config = self.config
+        authenticators: list[Authenticate] = []
+        if config.control_plane_api_keys:
+            authenticators.append(key_authenticator(config.control_plane_api_keys))
+        if config.jwt:
+            authenticators.append(JwtAuthenticator(config.jwt, self._dialer.fetch))
+        if authenticators:
+            return control_guard(authenticators)
+        if config.api_key:
+            return any_of([config.api_key])
+        return closed_door if config.tenant_api_keys else open_door
+
+    def _data_guard(self) -> Guard:
+        keys = [key for key in (self.config.api_key, *self.config.tenant_api_keys) if key]
+        return any_of(keys) if keys else open_door
 
     def _readiness(self, request: Request) -> Reply:
         workers = self.registry.all()
