@@ -3,7 +3,7 @@
 import base64
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jwt
@@ -77,7 +77,7 @@ def forged(header: Mapping[str, object]) -> str:
     return ".".join([base64.urlsafe_b64encode(json.dumps(header).encode()).decode().rstrip("="), *parts[1:]])
 
 
-BAD = {
+BAD: dict[str, Callable[[], str]] = {
     "another key": lambda: token(key=OTHER_RSA_KEY),
     "an unknown key id": lambda: token(kid="x"),
     "no key id": lambda: token(kid=None),
