@@ -3,10 +3,9 @@
 import argparse
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 from smg import __version__
@@ -19,6 +18,7 @@ from .health import HealthPolicy
 from .jwt import JwtPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
 from .metrics import BUCKETS
+from .signals import Termination
 
 if TYPE_CHECKING:
     from .engines import MockEngine
@@ -42,15 +42,18 @@ _OPEN = (
 )
 
 
-def main(argv: Sequence[str] | None = None, prog: str = "smg launch") -> int:
-    """Run a gateway until SIGTERM or Ctrl-C. Exit 0 then; 1 for a refused value, 2 for a wrong flag."""
+def main(argv: Sequence[str] | None = None, prog: str = "smg launch", termination: Termination | None = None) -> int:
+    """Run a gateway until SIGTERM or Ctrl-C. Exit 0 then; 1 for a refused value, 2 for a wrong flag.
+
+    A caller that takes the signals itself passes its `termination`.
+    """
     arguments = parser(prog).parse_args(argv)
     handler = write_to_stderr(arguments.log_level, as_json=arguments.log_json)
     try:
         with ExitStack() as fleet:
             engines = _started(arguments.mock, fleet)
             config = config_of(arguments, [engine.url for engine in engines])
-            return _serve(prog, Gateway(config), engines)
+            return _serve(prog, Gateway(config), engines, termination)
     except ConfigError as problem:
         return _fail(prog, str(problem))
     finally:
@@ -176,8 +179,8 @@ def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
     )
 
 
-def _serve(prog: str, gateway: Gateway, engines: "Sequence[MockEngine]") -> int:
-    with _termination() as wait_for_signal:
+def _serve(prog: str, gateway: Gateway, engines: "Sequence[MockEngine]", given: Termination | None) -> int:
+    with nullcontext(given) if given else Termination() as termination:
         try:
             gateway.start()
         except OSError as problem:
@@ -188,35 +191,9 @@ def _serve(prog: str, gateway: Gateway, engines: "Sequence[MockEngine]") -> int:
         print(json.dumps(ready), flush=True)
         if open_to_all(gateway.config):
             print(f"{prog}: warning: {_OPEN}", file=sys.stderr)
-        wait_for_signal()
+        termination.wait()
     gateway.stop(gateway.config.shutdown_grace_period_secs)
     return 0
-
-
-@contextmanager
-def _termination() -> Iterator[Callable[[], None]]:
-    """Take SIGTERM and SIGINT as the wish to end; gives the function that waits for one.
-
-    The system may hand a signal to any thread. Only a byte on a file descriptor is sure
-    to wake this one.
-    """
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signals = (signal.SIGTERM, signal.SIGINT)
-    handlers = [signal.signal(number, lambda number, frame: None) for number in signals]
-    earlier = signal.set_wakeup_fd(writing)
-    try:
-        yield lambda: _read_one(reading)
-    finally:
-        signal.set_wakeup_fd(earlier)
-        for number, handler in zip(signals, handlers, strict=True):
-            signal.signal(number, handler)
-        os.close(reading)
-        os.close(writing)
-
-
-def _read_one(descriptor: int) -> None:
-    os.read(descriptor, 1)
 
 
 def _fail(prog: str, problem: str) -> int:

@@ -10,6 +10,7 @@ from . import __version__
 # `smg rl` must not pay for the gateway, nor the gateway for the client.
 _COMMANDS = {
     "launch": ("reference_server.cli", "main", "run a reference gateway"),
+    "serve": ("smg.serve", "main", "start engines and a gateway together"),
     "demo": ("smg.demo", "main", "pause, refit and resume a small fleet, here and now"),
 }
 
