@@ -1,0 +1,1 @@
+"""Decisions, one test module for a source module; no sockets."""
