@@ -82,7 +82,8 @@ class JsonFormatter(logging.Formatter):
             **fields,
             "target": _target(record),
         }
-        return json.dumps(line, ensure_ascii=False)
+        # ASCII, so that no reader splits a line where Unicode allows it.
+        return json.dumps(line)
 
 
 def write_to_stderr(level: str, *, as_json: bool) -> logging.Handler:
