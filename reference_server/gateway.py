@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
+from .arrivals import Entry, Log
 from .auth import Authenticate, Guard, any_of, closed_door, control_guard, key_authenticator, open_door
 from .breaker import Breakers
 from .config import Config
@@ -31,14 +32,24 @@ class Gateway:
 
     `Gateway(worker_urls=[…], enable_rl=True, …)` takes the fields of `Config` as
     keywords and raises `ConfigError` for a value that is refused. As a context
-    manager it starts and stops; `url` is where it answers.
+    manager it starts and stops; `url` is where it answers. `observers` hear of every
+    call and fan-out, `ids` makes the worker ids, `keep_log` keeps what arrives in `log`.
     """
 
-    def __init__(self, config: Config | None = None, *, observers: Sequence[Observer] = (), **settings: object) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        observers: Sequence[Observer] = (),
+        ids: Ids | None = None,
+        keep_log: bool = False,
+        **settings: object,
+    ) -> None:
         self.config = dataclasses.replace(config or Config(), **settings)  # type: ignore[arg-type]  # Config checks
         self.registry = Registry()
         self.metrics = Metrics(self.config.prometheus_duration_buckets)
         self._observers: tuple[Observer, ...] = (self.metrics, log_event, *observers)
+        self._log = Log(threading.Condition()) if keep_log else None
         self._stopping = threading.Event()
         self._pool = thread_pool()
         self._dialer = Dialer(self._pool, self.config.ca_cert_paths, self._stopping)
@@ -48,7 +59,7 @@ class Gateway:
         self._registrar = Registrar(
             self.registry,
             self._dialer.asker,
-            Ids(),
+            ids or Ids(),
             dp_aware=self.config.dp_aware,
             startup_timeout=self.config.worker_startup_timeout_secs,
             drain_seconds=self.config.drain_secs,
@@ -63,6 +74,11 @@ class Gateway:
     def metrics_url(self) -> str | None:
         """Where Prometheus may look, None without `prometheus_port`."""
         return f"{self._metrics_server.url}/metrics" if self._metrics_server else None
+
+    @property
+    def log(self) -> tuple[Entry, ...]:
+        """What arrived so far on known routes, in order; empty without `keep_log`."""
+        return self._log.entries if self._log else ()
 
     @property
     def failures(self) -> list[Exception]:
@@ -146,6 +162,7 @@ class Gateway:
             self.config.request_id_headers,
             random.Random(),
             log_audit if self.config.control_plane_audit_enabled else None,
+            self._log,
         )
 
     def _control_routes(self, read_body: BodyReader) -> list[Route]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .auth import Admission, Guard
+from .arrivals import Log
 from .errors import Refusal, text_refusal
 from .wire import BodyTooLarge, Reply, Request
 
@@ -76,11 +77,20 @@ class Router:
         id_headers: Sequence[str],
         rng: random.Random,
         audit: Audit | None = None,
+        log: Log | None = None,
     ) -> None:
         self._routes, self._read_body, self._id_headers, self._rng = routes, read_body, id_headers, rng
-        self._audit = audit
+        self._audit, self._log = audit, log
 
     def __call__(self, request: Request) -> Reply:
+        if self._log is None:
+            return self._routed(request)
+        number = self._log.arrived(request.method, request.path, request.query, request.headers, b"")
+        reply = self._routed(request)
+        self._log.answered(number, reply.status, hung_up=not reply.status, body=request.body.content)
+        return reply
+
+    def _routed(self, request: Request) -> Reply:
         for route in self._routes:
             if match := route.pattern.fullmatch(request.path):
                 request_id = self._request_id(request, route.id_prefix)

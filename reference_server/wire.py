@@ -53,6 +53,11 @@ class Body:
     def done(self) -> bool:
         return self._read is not None
 
+    @property
+    def content(self) -> bytes:
+        """As much as was read: the whole body, or nothing."""
+        return self._read or b""
+
     def read(self, limit: int) -> bytes:
         """The whole body; raises `BodyTooLarge` past `limit` bytes, `ValueError` when malformed."""
         if self._read is None:

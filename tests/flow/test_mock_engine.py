@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reference_server.engines import ManualTicks, MockEngine
-from reference_server.engines.log import Log
+from reference_server.arrivals import Log
 from reference_server.engines.ticks import Steps
 from reference_server.wire import Body, Caller, Request
 

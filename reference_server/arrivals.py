@@ -1,4 +1,4 @@
-"""What arrived at an engine, in order."""
+"""What arrived at a server, in order."""
 
 import json
 import threading
@@ -61,8 +61,10 @@ class Log:
             self._changed.notify_all()
             return number
 
-    def answered(self, number: int, status: int, *, hung_up: bool) -> None:
-        """Write down what became of it."""
+    def answered(self, number: int, status: int, *, hung_up: bool, body: bytes | None = None) -> None:
+        """Write down what became of it; `body` when it was read only after the request arrived."""
         with self._changed:
-            self._entries[number] = replace(self._entries[number], status=status, hung_up=hung_up)
+            entry = self._entries[number]
+            body = entry.body if body is None else body
+            self._entries[number] = replace(entry, status=status, hung_up=hung_up, body=body)
             self._changed.notify_all()

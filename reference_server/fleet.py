@@ -1,0 +1,136 @@
+"""A whole fleet for a test: mock engines, a gateway that knows them, a client."""
+
+import itertools
+import random
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .engines import MockEngine
+from .gateway import Gateway
+from .registry import Ids
+
+if TYPE_CHECKING:
+    from smg.rl import RL
+
+_START_MS = 1_800_000_000_000
+_REGISTER_SECONDS = 10.0
+
+
+class Fleet:
+    """Mock engines behind a gateway: `Fleet(sglang=2, vllm=1)`.
+
+    The keywords name how many engines of each kind there are. `labels` are set on every
+    worker, `engine` are options of every engine, `gateway` are settings of the gateway
+    (an RL control plane without health checks, unless they say otherwise). Worker ids
+    depend on `seed` alone. As a context manager it starts and stops.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        labels: Mapping[str, str] | None = None,
+        engine: Mapping[str, object] | None = None,
+        gateway: Mapping[str, object] | None = None,
+        **kinds: int,
+    ) -> None:
+        options = dict(engine or {})
+        self.engines = [
+            MockEngine(kind, **options)  # type: ignore[arg-type]  # MockEngine checks
+            for kind, count in kinds.items()
+            for _ in range(count)
+        ]
+        clock = itertools.count(_START_MS)
+        ids = Ids(lambda: next(clock), random.Random(seed))
+        settings = {"enable_rl": True, "health_check": False, "drain_secs": 0.0, **(gateway or {})}
+        self.gateway = Gateway(ids=ids, keep_log=True, **settings)  # type: ignore[arg-type]  # Config checks
+        self._labels = dict(labels or {})
+        self._ids: dict[str, MockEngine] = {}
+        self._stack = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """Where the gateway answers."""
+        return self.gateway.url
+
+    @property
+    def rl(self) -> "RL":
+        """A client of the gateway."""
+        from smg.rl import RL
+
+        return RL(self.url, api_key=self.gateway.config.api_key, timeout=30)
+
+    def start(self) -> "Fleet":
+        """Start everything; returns when every engine is registered."""
+        try:
+            for engine in self.engines:
+                self._stack.enter_context(engine)
+            self._stack.enter_context(self.gateway)
+            self._register(self.engines)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop everything, at once."""
+        self._stack.close()
+
+    def engine(self, worker_id: str) -> MockEngine:
+        """The engine behind a worker id; raises `KeyError` for an unknown one."""
+        return self._ids[worker_id]
+
+    def worker_id(self, engine: MockEngine) -> str:
+        """The id under which an engine is registered now; raises `KeyError` when it is not."""
+        for worker in self.gateway.registry.all():
+            if worker.base_url == engine.url:
+                return worker.id
+        raise KeyError(engine.url)
+
+    def drop(self, engine: MockEngine) -> None:
+        """The gateway forgets an engine, which goes on as it is."""
+        self.gateway.registry.remove([self.worker_id(engine)])
+
+    def register_anew(self, *engines: MockEngine) -> None:
+        """The gateway forgets engines (all, when none is named) and knows them again under new
+        ids, as after its restart."""
+        chosen = list(engines) or self.engines
+        known = {worker.base_url: worker.id for worker in self.gateway.registry.all()}
+        self.gateway.registry.remove([known[e.url] for e in chosen if e.url in known])
+        self._register(chosen)
+
+    def check(self) -> None:
+        """Raise what went wrong in a thread of a server, or `AssertionError` for engines left paused."""
+        for failure in self.gateway.failures:
+            raise failure
+        for engine in self.engines:
+            engine.check()
+        left = [engine.url for engine in self.engines if engine.state == "paused"]
+        if left:
+            raise AssertionError(f"paused and never resumed: {', '.join(left)}")
+
+    def _register(self, engines: "list[MockEngine]") -> None:
+        tries = [
+            self.gateway.register(engine.url, runtime=engine.kind, labels=self._labels) for engine in engines
+        ]
+        for engine, (worker_id, tried) in zip(engines, tries, strict=True):
+            if not tried.wait(_REGISTER_SECONDS):
+                raise TimeoutError(f"{engine!r} did not answer its registration")
+            self._ids[worker_id] = engine
+
+    def __enter__(self) -> "Fleet":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"Fleet({self.gateway!r}, {', '.join(map(repr, self.engines))})"
+
+
+Make = Callable[..., Fleet]
+"""What the fixture `smg_fleet` gives: takes the arguments of `Fleet`, gives a running one."""
