@@ -10,7 +10,7 @@ from ..http import HttpServer
 from ..wire import BodyTooLarge, Reply, Request
 from .base import EngineState
 from .generations import Phase
-from .log import Entry, Log
+from ..arrivals import Entry, Log
 from .options import EngineOptions
 from .routing import Call
 from .serving import CallerGone, EngineStopped

@@ -42,7 +42,7 @@ def test_the_wheel_is_pure_and_has_two_top_level_names(wheel: Path, names: list[
     info = f"smg-{__version__}.dist-info"
     assert {name.partition("/")[0] for name in names} == {"smg", "reference_server", info}
     assert {"smg/py.typed", "reference_server/py.typed"} <= set(names)
-    assert not [name for name in names if "test" in name or name.endswith(".pyc")]
+    assert not [name for name in names if "tests/" in name or "/test_" in name or name.endswith(".pyc")]
 
 
 def test_the_wheel_needs_nothing_but_python(wheel: Path) -> None:
@@ -53,7 +53,9 @@ def test_the_wheel_needs_nothing_but_python(wheel: Path) -> None:
     assert metadata["Requires-Python"] == ">=3.10"
     assert sorted(metadata.get_all("Provides-Extra", [])) == ["jwt", "test"]
     assert all("extra ==" in need for need in metadata.get_all("Requires-Dist", []))
-    assert "smg = smg.cli:main" in read(wheel, "/entry_points.txt")
+    entry_points = read(wheel, "/entry_points.txt")
+    assert "[console_scripts]\nsmg = smg.cli:main" in entry_points
+    assert "[pytest11]\nsmg = reference_server.pytest_plugin" in entry_points
 
 
 def test_the_demo_runs_out_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
