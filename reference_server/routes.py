@@ -10,8 +10,8 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .auth import Admission, Guard
 from .arrivals import Log
+from .auth import Admission, Guard
 from .errors import Refusal, text_refusal
 from .wire import BodyTooLarge, Reply, Request
 

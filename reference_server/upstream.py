@@ -7,14 +7,12 @@ down and so wakes the thread that is blocked on it.
 
 import contextlib
 import http.client
-import io
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import cast
 from urllib.parse import urlsplit
 
 from .outcome import BODY_LIMIT, Answered, Cancelled, Outcome, Unreachable
@@ -90,7 +88,7 @@ class EngineCall:
         self._address, self._message, self._tls, self._head_only = address, message, tls, head_only
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._reader: _OneReader | None = None
+        self._answer: _Answer | None = None
         self.outcome: Outcome | Head | None = None
 
     def release(self, outcome: Outcome) -> None:
@@ -129,8 +127,8 @@ class EngineCall:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             # An engine may answer, and close, before it has read the whole body.
             connection.sendall(self._message.encode(self._address))
-        self._reader = _OneReader(connection)
-        response = _read_head(self._reader, self._message.method)
+        response = self._answer = _Answer(connection, method=self._message.method)
+        response.begin()
         if response.status < 200:
             raise http.client.UnknownProtocol(f"status {response.status}")
         if self._head_only:
@@ -187,8 +185,8 @@ class EngineCall:
 
     def _close(self) -> None:
         with self._lock:
-            if self._reader is not None:
-                self._reader.close()
+            if self._answer is not None:
+                self._answer.close()
             if self._socket is not None:
                 self._socket.close()
                 self._socket = None
@@ -198,31 +196,16 @@ class _Released(Exception):
     """The call was ended from outside before it had a socket to shut down."""
 
 
-class _OneReader:
-    """Lets several `HTTPResponse` read one connection without losing what is buffered."""
+class _Answer(http.client.HTTPResponse):
+    """Skips interim answers, of which http.client knows only 100, and takes one length at most."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._file = connection.makefile("rb")
-        # An interim answer closes the file when it is dropped: keep them all.
-        self.interim: list[http.client.HTTPResponse] = []
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return self._file
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _read_head(reader: _OneReader, method: str) -> http.client.HTTPResponse:
-    while True:
-        # HTTPResponse asks nothing of a socket but makefile.
-        response = http.client.HTTPResponse(cast(socket.socket, reader), method=method)
-        response.begin()
-        if len(set(response.headers.get_all("content-length", ()))) > 1:
+    def begin(self) -> None:
+        super().begin()
+        while 101 < self.status < 200:
+            self.headers = self.msg = None  # type: ignore[assignment]  # as before the first head
+            super().begin()
+        if len(set(self.headers.get_all("content-length", ()))) > 1:
             raise http.client.HTTPException("two content lengths")
-        if response.status == 101 or response.status >= 200:
-            return response
-        reader.interim.append(response)
 
 
 def _read_body(response: http.client.HTTPResponse) -> bytes:

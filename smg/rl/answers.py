@@ -5,7 +5,7 @@ Contract, chapters "Call envelope", "Fan-out", "Errors", "The Python client".
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, named
@@ -13,6 +13,9 @@ from .results import FanoutResult, Json
 
 if TYPE_CHECKING:
     from .transport import Failure, Response
+
+Hide = Callable[[str], str]
+"""Gives a text without the API key."""
 
 # What to do next, by error code or, for answers that have none, by HTTP status.
 _HINTS: Mapping[str | int, str] = {
@@ -40,17 +43,18 @@ class Answer:
 
     asked: str
     status: int
-    value: Json
+    value: Json = field(repr=False)
     location: str | None
+    hide: Hide = field(repr=False)
 
     @classmethod
-    def of(cls, response: "Response", asked: str, hide: Callable[[str], str]) -> "Answer":
-        text = hide(response.body.decode("utf-8", "replace"))
+    def of(cls, response: "Response", asked: str, hide: Hide) -> "Answer":
+        text = response.body.decode("utf-8", "replace")
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
             value = text
-        return cls(asked, response.status, value, response.location)
+        return cls(asked, response.status, value, response.location and hide(response.location), hide)
 
     @property
     def bodiless(self) -> bool:
@@ -80,18 +84,19 @@ class Answer:
         """The exception that this answer is."""
         if isinstance(self.value, dict) and (self.status >= 400 or "error" in self.value):
             code = str(self.value.get("error", "unknown"))
-            return _error(RlError, self.asked, self.status, code, str(self.value.get("message", "")), self.value)
+            said = str(self.value.get("message", ""))
+            return _error(RlError, self.asked, self.status, code, said, self.value, self.hide)
         said = str(self.value)[:200] if self.value != "" else "no body"
         if self.location:
             said = f"a redirect to {self.location[:200]}, which is not followed"
         code = "http_error" if self.status >= 400 else "unexpected_response"
-        return _error(RlError, self.asked, self.status, code, said, None)
+        return _error(RlError, self.asked, self.status, code, said, None, self.hide)
 
 
-def failure(failure: "Failure", asked: str) -> RlError:
+def failure(failure: "Failure", asked: str, hide: Hide) -> RlError:
     """The exception for an exchange that got no answer."""
     kind = RlTimeoutError if failure.code == "client_timeout" else RlConnectionError
-    return _error(kind, asked, 0, failure.code, failure.detail, None)
+    return _error(kind, asked, 0, failure.code, failure.detail, None, hide)
 
 
 def partial(answer: Answer, result: FanoutResult, path: str, *, without_body: bool) -> FanoutError:
@@ -99,13 +104,29 @@ def partial(answer: Answer, result: FanoutResult, path: str, *, without_body: bo
     text = f"{len(result.failed)} of {result.total} workers failed {path}: {named(result)}"
     if without_body and any(failure.status == 400 for failure in result.failed):
         text += " (the call had no body: SGLang wants one, send {})"
-    return FanoutError(f"fanout_partial (HTTP {answer.status}): {text}", answer.status, result)
+    return FanoutError(answer.hide(f"fanout_partial (HTTP {answer.status}): {text}"), answer.status, result)
 
 
 def _error(
-    kind: type[RlError], asked: str, status: int, code: str, said: str, payload: Mapping[str, Json] | None
+    kind: type[RlError],
+    asked: str,
+    status: int,
+    code: str,
+    said: str,
+    payload: Mapping[str, Json] | None,
+    hide: Hide,
 ) -> RlError:
     where = f" (HTTP {status})" if status else ""
     hint = _HINTS.get(code) or _HINTS.get(status)
     text = f"{code}{where}: {said} [{asked}]" + (f": {hint}" if hint else "")
-    return kind(text, status, code, payload if payload is not None else {"error": code, "message": said})
+    shown = {"error": code, "message": said} if payload is None else payload
+    return kind(hide(text), status, hide(code), {hide(key): _hidden(value, hide) for key, value in shown.items()})
+
+
+def _hidden(value: Json, hide: Hide) -> Json:
+    """A gateway, or what stands before it, may repeat what it was sent: not the key."""
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, list):
+        return [_hidden(item, hide) for item in value]
+    return {hide(key): _hidden(item, hide) for key, item in value.items()} if isinstance(value, dict) else value

@@ -47,7 +47,8 @@ class RL:
         self.base_url = requests.base_url(base_url)
         self.timeout = _seconds(timeout)
         self._api_key = requests.api_key(api_key)
-        self._ssl_context, self._trust_env, self._headers = ssl_context, trust_env, headers
+        self._ssl_context, self._trust_env = ssl_context, trust_env
+        self._headers = headers if callable(headers) else requests.headers(headers)
         self._transport: Transport | None = None
 
     def workers(self, *, timeout: float | None = None) -> list[Worker]:
@@ -119,14 +120,14 @@ class RL:
     ) -> answers.Answer:
         from .transport import Failure
 
-        given = self._headers() if callable(self._headers) else self._headers
+        given = requests.headers(self._headers()) if callable(self._headers) else self._headers
         request = requests.request(method, self.base_url + path, query, body, given)
         seconds = self.timeout if timeout is None else _seconds(timeout)
         sent = self._connected().send(request, seconds)
         asked = f"{request.method} {self.base_url}{path}"
         # Raised here, not where it was noticed: no frame below holds a header.
         if isinstance(sent, Failure):
-            raise answers.failure(sent, asked)
+            raise answers.failure(sent, asked, self._hide)
         return answers.Answer.of(sent, asked, self._hide)
 
     def _connected(self) -> "Transport":
@@ -166,8 +167,12 @@ class RL:
 def _seconds(timeout: object) -> float:
     if not isinstance(timeout, (int, float)) or isinstance(timeout, bool):
         raise TypeError(f"timeout must be a number of seconds, got {timeout!r}")
-    if not (timeout > 0 and math.isfinite(timeout)):
-        raise ValueError(f"timeout must be > 0 seconds and finite, got {timeout!r}")
-    return float(timeout)
+    try:
+        seconds = float(timeout)
+    except OverflowError:
+        seconds = math.inf
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"timeout must be > 0 seconds and finite, got {timeout!r}"[:200])
+    return seconds
 
 

@@ -3,10 +3,11 @@
 Contract, chapter "The Python client" (`paused` and the order of its errors).
 """
 
+import signal
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
 
 from .errors import FanoutError
 from .results import FanoutResult
@@ -14,9 +15,6 @@ from .selectors import Selector
 
 if TYPE_CHECKING:
     from .client import RL
-
-_T = TypeVar("_T")
-
 
 class paused:
     """Pause the engines that match, run the block, resume them whatever happens.
@@ -42,6 +40,7 @@ class paused:
     ) -> None:
         self._rl, self._selector, self._mode, self._timeout = rl, selector, mode, timeout
         self._used = False
+        self._resume_sent = False
 
     def __enter__(self) -> FanoutResult:
         if self._used:
@@ -65,9 +64,19 @@ class paused:
             self._resume_behind(error)
 
     def _resume(self) -> None:
-        _uninterrupted(
-            lambda: self._rl.fanout("continue_generation", {}, selector=self._selector, timeout=self._timeout)
-        )
+        try:
+            self._send_resume()
+        except BaseException as error:
+            if not self._resume_sent:
+                self._send_resume()  # the interrupt came in before it could be held back
+            elif not isinstance(error, Exception):
+                _note(error, f"The resume was interrupted: engines that match {self._selector} may still be paused.")
+            raise
+
+    def _send_resume(self) -> None:
+        with _Held():
+            self._resume_sent = True
+            self._rl.fanout("continue_generation", {}, selector=self._selector, timeout=self._timeout)
 
     def _resume_behind(self, first: BaseException) -> None:
         """Resume while `first` is on its way: it stays the error that the caller sees."""
@@ -78,59 +87,55 @@ class paused:
             _note(first, f"The resume failed as well, engines may still be paused: {_who(second)}")
 
 
+class _Held:
+    """Within its `with`, the first exception that a handler of SIGINT or SIGTERM raises waits
+    for the end of the block; a second one does not. Only the main thread is ever interrupted."""
+
+    def __enter__(self) -> None:
+        self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+        self._interrupt: BaseException | None = None
+        self._let_through = False
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    signal.signal(number, self._arrived)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        try:
+            self._handlers[number](number, frame)
+        except BaseException as interrupt:
+            if self._interrupt is not None:
+                self._let_through = True
+                raise
+            self._interrupt = interrupt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self._interrupt is not None and not self._let_through:
+            raise self._interrupt
+
+
 def _who(error: Exception) -> str:
     if isinstance(error, FanoutError):
         return "; ".join(str(failure) for failure in error.result.failed[:8])
     return str(error)
 
 
-def _uninterrupted(work: Callable[[], _T]) -> _T:
-    """Do `work` to its end; an interrupt meanwhile is raised afterwards, a second one at once."""
-    if threading.current_thread() is not threading.main_thread():
-        return work()  # signals only ever interrupt the main thread
-    done, results, errors = threading.Event(), list[_T](), list[BaseException]()
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            done.set()
-
-    thread = threading.Thread(target=run, name="resume")
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter is shutting down and starts no thread any more
-        return work()
-    interrupt = _wait(done)
-    thread.join()
-    if errors:
-        if interrupt is not None:
-            _hang(errors[0], behind=interrupt)
-            raise interrupt
-        raise errors[0]
-    if interrupt is not None:
-        raise interrupt
-    return results[0]
-
-
-def _wait(done: threading.Event) -> BaseException | None:
-    try:
-        done.wait()
-    except BaseException as interrupt:
-        done.wait()
-        return interrupt
-    return None
-
-
 def _hang(second: BaseException, *, behind: BaseException) -> None:
-    """Make the chain `behind` -> `second` -> what `behind` had before, without a cycle."""
-    earlier, tail = behind.__context__, second
+    """Make the chain `behind` -> `second` -> what `behind` had before, without a circle."""
+    if second is behind:
+        return
+    earlier, tail, seen = behind.__context__, second, {id(second)}
     # What `second` was raised in the handling of is `behind` itself: cut there.
-    while tail.__context__ not in (None, behind, earlier):
+    while tail.__context__ not in (None, behind, earlier) and id(tail.__context__) not in seen:
         tail = tail.__context__
-    tail.__context__ = earlier
+        seen.add(id(tail))
+    tail.__context__ = None if earlier is second else earlier
     behind.__context__ = second
 
 

@@ -89,7 +89,7 @@ def _word(value: str | int | float) -> str:
 
 
 def request(
-    method: object, url: str, pairs: Iterable[tuple[str, str]], body: object, headers: Headers | None
+    method: object, url: str, pairs: Iterable[tuple[str, str]], body: object, given: Headers
 ) -> "Request":
     """A request ready to be sent; raises `ValueError` or `TypeError` before anything is."""
     from .transport import Request
@@ -99,10 +99,14 @@ def request(
     sent = {"Accept": "application/json", "User-Agent": f"smg-rl/{__version__}"}
     if body is not None:
         sent["Content-Type"] = "application/json"
-    for name, value in (headers or {}).items():
-        sent[_header_name(name)] = _header_value(name, value)
+    sent.update(given)
     encoded = urlencode(list(pairs))
     return Request(method.upper(), f"{url}?{encoded}" if encoded else url, sent, _json(body))
+
+
+def headers(given: Headers | None) -> dict[str, str]:
+    """The caller's own headers; raises `ValueError` for what cannot stand in one."""
+    return {_header_name(name): _header_value(name, value) for name, value in (given or {}).items()}
 
 
 def _json(body: object) -> bytes | None:

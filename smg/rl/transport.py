@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+_LONGEST = 1e8
+"""Seconds; sockets refuse much more."""
+
 # Slices of a body between two looks at the clock; one TLS record where each is sent by itself.
 _PLAIN_SLICE, _TLS_SLICE = 1 << 20, 1 << 14
 
@@ -49,17 +52,19 @@ class Failure:
 
 
 class Secret:
-    """A bearer token that no repr and no traceback with locals shows."""
+    """A bearer token that no repr and no traceback with locals shows.
+
+    Requests carry a stand-in for it, which is filled in on the way into the socket.
+    """
+
+    STAND_IN = "Bearer \0"
 
     def __init__(self, token: str) -> None:
         self._token = token
 
-    def header(self) -> str:
-        return f"Bearer {self._token}"
-
-    def hidden_in(self, text: str) -> str:
-        """The text without the token."""
-        return text.replace(self._token, "***")
+    def fill(self, head: bytes) -> bytes:
+        """The head of a request, with the token in it."""
+        return head.replace(self.STAND_IN.encode(), b"Bearer " + self._token.encode(), 1)
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -83,9 +88,10 @@ class Transport:
         exchange = _Exchange(time.monotonic() + timeout, self._secret)
         try:
             ask = _Ask(request, exchange)
-            with cast(http.client.HTTPResponse, self._opener.open(ask, timeout=timeout)) as answer:
-                return Response(answer.status, answer.read(), answer.getheader("location"))
-        except (OSError, http.client.HTTPException) as error:
+            with cast(http.client.HTTPResponse, self._opener.open(ask, timeout=min(timeout, _LONGEST))) as answer:
+                return Response(answer.status, _read(answer), answer.getheader("location"))
+        except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
+            # The last two: a host name that cannot be one, a chunk size beyond reason.
             return _failure(error, exchange, timeout)
 
 
@@ -99,12 +105,22 @@ class _Exchange:
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the deadline has passed")
-        return left
+        return min(left, _LONGEST)
 
 
-def _failure(error: OSError | http.client.HTTPException, exchange: _Exchange, timeout: float) -> Failure:
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    # In pieces: a length that is announced may be more than there is memory.
+    body = bytearray()
+    while piece := answer.read(_PLAIN_SLICE):
+        body += piece
+    if answer.length:
+        raise http.client.IncompleteRead(bytes(body), answer.length)
+    return bytes(body)
+
+
+def _failure(error: Exception, exchange: _Exchange, timeout: float) -> Failure:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, TimeoutError):
+    if isinstance(reason, TimeoutError) and reason.errno is None:  # with a number it is the system's
         return Failure("client_timeout", f"no complete answer within {timeout:g} s")
     if isinstance(reason, ssl.SSLCertVerificationError):
         return Failure("connection_failed", f"the certificate is not trusted: {reason.verify_message}")
@@ -151,10 +167,22 @@ class _TlsHandler(urllib.request.HTTPSHandler):
         return self.do_open(connection, req)
 
 
+class _Answer(http.client.HTTPResponse):
+    """Skips every interim answer; http.client knows only 100."""
+
+    def begin(self) -> None:
+        super().begin()
+        while 101 < self.status < 200:
+            self.headers = self.msg = None  # type: ignore[assignment]  # as before the first head
+            super().begin()
+
+
 class _Connection(http.client.HTTPConnection):
     """Connects, sends and reads by the clock of its exchange."""
 
     slice = _PLAIN_SLICE
+    response_class = _Answer
+    _connected = False
 
     def __init__(self, host: str, *, exchange: _Exchange, timeout: float = 0) -> None:
         super().__init__(host, timeout=timeout)
@@ -168,21 +196,30 @@ class _Connection(http.client.HTTPConnection):
     def connect(self) -> None:
         super().connect()
         self.sock = cast(socket.socket, _DeadlineSocket(self.sock, self.exchange, self.slice))
+        self._connected = True
+
+    def _tunnel(self) -> None:
+        # The other hook: what a proxy says on the way is bounded by the deadline too.
+        bare = self.sock
+        self.sock = cast(socket.socket, _DeadlineSocket(bare, self.exchange, self.slice))
+        super()._tunnel()  # type: ignore[misc]  # http.client's own
+        bare.settimeout(self.exchange.remaining())
+        self.sock = bare
 
     def endheaders(self, message_body: object = None, *, encode_chunked: bool = False) -> None:
-        # Here, not among the request's headers: those show in a traceback with locals.
         if self.exchange.secret is not None:
-            self.putheader("Authorization", self.exchange.secret.header())
+            self.putheader("Authorization", Secret.STAND_IN)
         super().endheaders(message_body, encode_chunked=encode_chunked)  # type: ignore[arg-type]  # as given
 
     def send(self, data: object) -> None:
         try:
             super().send(data)  # type: ignore[arg-type]  # as given
-        except (BrokenPipeError, ConnectionResetError):
+        except OSError as error:
             # A gateway may refuse, and close, before it has read all: look for its answer.
-            if not self.exchange.sent:
+            if not self.exchange.sent or isinstance(error, TimeoutError):
                 raise
-        self.exchange.sent = True
+        # What is sent before is for a proxy, to make it open a tunnel.
+        self.exchange.sent = self._connected
 
 
 class _TlsConnection(_Connection, http.client.HTTPSConnection):
@@ -204,9 +241,11 @@ def _connect(
             connection.connect(where)
             connection.settimeout(exchange.remaining())  # for the TLS handshake, if any
             return connection
-        except OSError as error:
-            failure = error
+        except BaseException as error:
             connection.close()
+            if not isinstance(error, OSError):
+                raise
+            failure = error
     raise failure
 
 
@@ -217,10 +256,16 @@ class _DeadlineSocket:
         self._connection, self._exchange, self._slice = connection, exchange, slice
 
     def sendall(self, data: bytes) -> None:
+        if self._exchange.secret is not None and not self._exchange.sent:
+            # The head; a body may hold whatever it likes.
+            data = self._exchange.secret.fill(data)
         view = memoryview(data)
-        for start in range(0, len(view), self._slice):
-            self._connection.settimeout(self._exchange.remaining())
-            self._connection.sendall(view[start : start + self._slice])
+        try:
+            for start in range(0, len(view), self._slice):
+                self._connection.settimeout(self._exchange.remaining())
+                self._connection.sendall(view[start : start + self._slice])
+        finally:
+            del data, view  # a traceback with locals would show the token
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineReader(self._connection, self._exchange))

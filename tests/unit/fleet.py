@@ -1,0 +1,75 @@
+"""What `paused` needs of a client: a fan-out that is written down, and fails as told."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from smg.rl import RL, FanoutResult, paused
+
+PAUSE, RESUME = "pause_generation", "continue_generation"
+
+Outcome = None | BaseException | Callable[[], object]
+
+
+class Fleet:
+    """`pause` and `resume`: an error to raise, something to do meanwhile, or None."""
+
+    def __init__(self, *, pause: Outcome = None, resume: Outcome = None) -> None:
+        self.outcomes = {PAUSE: pause, RESUME: resume}
+        self.result = FanoutResult()
+        self.calls: list[tuple[str, object, dict[str, Any]]] = []
+        self.log: list[str] = []
+
+    @property
+    def rl(self) -> RL:
+        return cast(RL, self)
+
+    def fanout(self, path: str, body: object = None, **options: Any) -> FanoutResult:
+        self.calls.append((path, body, options))
+        self.log.append(path)
+        outcome = self.outcomes[path]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if outcome is not None:
+            outcome()
+        return self.result
+
+
+def chain(error: BaseException | None) -> list[BaseException]:
+    """An error and the contexts behind it."""
+    found: list[BaseException] = []
+    while error is not None:
+        assert not any(error is one for one in found), "the chain of contexts is a circle"
+        found.append(error)
+        error = error.__context__
+    return found
+
+
+def in_another_thread(work: Callable[[], object]) -> object:
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+# Signals come to the main thread alone, so the resume is not done the same way in both.
+Run = Callable[[Callable[[], object]], object]
+EVERY_THREAD = pytest.mark.parametrize("run", [lambda work: work(), in_another_thread], ids=["main", "another thread"])
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def leave(fleet: Fleet, block: Callable[[], object] = lambda: None) -> BaseException | None:
+    """What comes out of a `paused` over this fleet."""
+    try:
+        with paused(fleet.rl, "a=b"):
+            fleet.log.append("block")
+            block()
+    except BaseException as error:
+        return error
+    return None
