@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from . import answers, requests
+from . import answers, requests, versions
 from .requests import Headers, Params
-from .results import CallResult, FanoutResult, Worker
+from .results import CallResult, FanoutFailure, FanoutResult, Worker
 from .selectors import Selector
 
 if TYPE_CHECKING:
     import ssl
 
     from .transport import Transport
+
+Listener = Callable[[str, list[CallResult], list[FanoutFailure]], None]
+"""Hears the path, the answers and the failures of every call and fan-out of a client."""
 
 
 class RL:
@@ -50,6 +53,7 @@ class RL:
         self._ssl_context, self._trust_env = ssl_context, trust_env
         self._headers = headers if callable(headers) else requests.headers(headers)
         self._transport: Transport | None = None
+        self.listeners: list[Listener] = []
 
     def workers(self, *, timeout: float | None = None) -> list[Worker]:
         """Every engine the gateway manages, sorted by address."""
@@ -84,8 +88,8 @@ class RL:
         if answer.bodiless:
             # HTTP has no body for these statuses, so the envelope is lost on the way.
             elapsed = int((time.monotonic() - started) * 1000)
-            return CallResult(worker_id, "", answer.status, elapsed, "")
-        return CallResult.of(answer.envelope())
+            return self._tell(path, CallResult(worker_id, "", answer.status, elapsed, ""))
+        return self._tell(path, CallResult.of(answer.envelope()))
 
     def fanout(
         self,
@@ -106,8 +110,35 @@ class RL:
         query = [*((k, v) for k, v in requests.query(params) if k != "selector"), ("selector", str(selector))]
         answer = self._send(method, f"/v1/rl/engine/{requests.engine_path(path)}", query, body, timeout)
         result = FanoutResult.of(answer.report())
+        for listener in list(self.listeners):
+            listener(path, list(result.results.values()), result.failed)
         if result.failed and not allow_partial:
             raise answers.partial(answer, result, path, without_body=body is None)
+        return result
+
+    def match(self, selector: str | Selector, *, timeout: float | None = None) -> list[Worker]:
+        """The workers that a fan-out with this selector would call, without calling any.
+
+        Raises `SelectorError` for a selector that does not parse.
+        """
+        chosen = selector if isinstance(selector, Selector) else Selector.parse(selector)
+        return [worker for worker in self.workers(timeout=timeout) if chosen.matches(worker.lookup)]
+
+    def weight_versions(self, selector: str | Selector, *, timeout: float | None = None) -> dict[str, str | None]:
+        """The weight version that each engine reports now, by worker id; None: it reports none.
+
+        Read from the engines in their own dialects. Raises `FanoutError` for engines that
+        do not answer.
+        """
+        return versions.read(self, selector, timeout)
+
+    def expect_weight_version(self, selector: str | Selector, version: str, *, timeout: float | None = None) -> None:
+        """Raise `WeightVersionError`, which names them, unless every engine reports this version."""
+        versions.expect(self, selector, version, timeout)
+
+    def _tell(self, path: str, result: CallResult) -> CallResult:
+        for listener in list(self.listeners):
+            listener(path, [result], [])
         return result
 
     def _send(
@@ -147,7 +178,7 @@ class RL:
         return text.replace(self._api_key, "***") if self._api_key else text
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_transport": None}
+        return {**self.__dict__, "_transport": None, "listeners": []}
 
     def __repr__(self) -> str:
         return f"RL({self.base_url!r}, authenticated={bool(self._api_key)}, timeout={self.timeout:g})"

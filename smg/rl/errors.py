@@ -6,6 +6,7 @@ none prints as more than 2 kB.
 
 from collections.abc import Mapping
 
+from .pausing import Target
 from .results import FanoutFailure, FanoutResult, Json
 
 _LIMIT = 1900
@@ -15,6 +16,7 @@ _NAMED = 8
 class RlError(Exception):
     """The gateway, or the way to it, did not do what was asked.
 
+    `still_paused`: engines that a `paused` block could not resume, by id and URL.
     `status`: the HTTP status, 0 when there was no answer. `code`: the `error` field
     of the answer, `http_error` when it was not a JSON object. `payload`: that object,
     or one made up with `error` and `message`.
@@ -25,6 +27,7 @@ class RlError(Exception):
     ) -> None:
         text = message if len(message.encode("utf-8", "replace")) <= _LIMIT else _shortened(message)
         super().__init__(text)
+        self.still_paused: list[Target] = []
         self.status = status
         self.code = code
         self.payload: dict[str, Json] = dict(payload) if payload is not None else {"error": code, "message": text}
@@ -54,6 +57,17 @@ class FanoutError(RlError):
     def __init__(self, message: str, status: int, result: FanoutResult) -> None:
         super().__init__(message, status, "fanout_partial")
         self.result = result
+
+
+class WeightVersionError(RlError):
+    """Engines do not report the version they should; `code` is `weight_version_differs`.
+
+    `versions` has every engine asked, by worker id; None for one that reports none.
+    """
+
+    def __init__(self, message: str, versions: Mapping[str, str | None]) -> None:
+        super().__init__(message, 0, "weight_version_differs")
+        self.versions = dict(versions)
 
 
 def named(result: FanoutResult) -> str:

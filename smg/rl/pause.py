@@ -1,28 +1,36 @@
-"""`paused`: pause, run the block, always resume.
+"""`paused`: pause, run the block, always resume, and prove it.
 
 Contract, chapter "The Python client" (`paused` and the order of its errors).
 """
 
-import signal
-import threading
+import contextlib
+import warnings
 from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
 from .errors import FanoutError
+from .interrupts import Held, TerminationExits, hang, note
+from .pausing import Pause, Target, others
+from .refits import RefitWatch
+from .resume import Resume, remedy
 from .results import FanoutResult
-from .selectors import Selector
+from .routes import SGLANG, PauseRoutes
+from .selectors import Selector, SelectorError, Term
 
 if TYPE_CHECKING:
     from .client import RL
 
-class paused:
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+class paused(contextlib.ContextDecorator):
     """Pause the engines that match, run the block, resume them whatever happens.
 
-    For SGLang's native routes: fans out `pause_generation` with `{"mode": mode}`, or
-    `{}` without a mode, and `continue_generation` with `{}`. `timeout`: seconds for
-    each of the two, the client's own by default. `with … as result` gives the
-    `FanoutResult` of the pause.
+    Fans out the pause (`pause_generation` with `{"mode": mode}`, or `{}` without a mode) and
+    the resume (`continue_generation` with `{}`). `timeout`: seconds for each of the two, the
+    client's own by default. `with … as pause` gives a `Pause`: the `FanoutResult` of the
+    pause, and in time who was resumed, missed, joined, restarted, left or is still paused.
 
     * The pause fails on some engines: the block does not run, the engines are
       resumed, `FanoutError` is raised.
@@ -30,94 +38,133 @@ class paused:
       of the resume hangs on it as `__context__`.
     * Only the resume fails: its error is raised.
 
-    The resume is a new fan-out with the same selector: it reaches what matches then.
-    It is sent once. An interrupt (Ctrl-C) that arrives while it runs is held back
-    until it has ended; a second one is not.
+    The resume is a new fan-out with the same selector: it reaches what matches then. An
+    engine that was paused and is not among those is looked up by id, then by URL, and resumed
+    by itself. Who cannot be proven to run again is in `still_paused` of the exception, with a
+    note that tells how to free it. An interrupt (Ctrl-C) that arrives meanwhile is held back
+    until the resume has ended; a second one is not.
+
+    `routes`: the engine's own routes, `SGLANG`, `VLLM` or yours. `resume_retries`: how often
+    an engine that failed its resume is asked again, within `timeout` seconds. `quarantine`:
+    leave those paused whose refit (`update_weights…`, `collective_rpc` through the same
+    client) failed in the block. `sigterm`: SIGTERM in the main thread is a `SystemExit` in
+    the block. `check`: raise `ValueError` before anything is paused when a matching engine
+    does not list `mode` among its capabilities.
     """
 
     def __init__(
-        self, rl: "RL", selector: str | Selector, *, mode: str | None = None, timeout: float | None = None
+        self,
+        rl: "RL",
+        selector: str | Selector,
+        *,
+        mode: str | None = None,
+        timeout: float | None = None,
+        routes: PauseRoutes = SGLANG,
+        resume_retries: int = 0,
+        quarantine: bool = False,
+        sigterm: bool = False,
+        check: bool = False,
     ) -> None:
         self._rl, self._selector, self._mode, self._timeout = rl, selector, mode, timeout
-        self._used = False
-        self._resume_sent = False
+        self._routes, self._check = routes, check
+        self._resume = Resume(rl, routes, timeout, resume_retries)
+        self._refits = RefitWatch(rl) if quarantine else None
+        self._termination = TerminationExits() if sigterm else contextlib.nullcontext()
+        self._used = self._resume_sent = False
+        self._pause = Pause()
+        _warn_of_health(selector)
 
-    def __enter__(self) -> FanoutResult:
+    def __enter__(self) -> Pause:
         if self._used:
             raise RuntimeError("paused() is for one `with`: make a new one")
         self._used = True
+        if self._check and self._mode:
+            _check_mode(self._rl, self._selector, self._mode, self._timeout)
+        self._termination.__enter__()
         try:
-            body = {"mode": self._mode} if self._mode else {}
-            return self._rl.fanout("pause_generation", body, selector=self._selector, timeout=self._timeout)
+            self._pause = Pause.after(self._send_pause())
+            if self._refits:
+                self._refits.begin()
         except BaseException as error:
             # Whether it is a refusal, a partial pause or one whose fate is unknown:
             # a resume that nobody needs is harmless, a missing one is not.
-            self._resume_behind(error)
+            if isinstance(error, FanoutError):
+                self._pause = Pause.after(error.result)
+            self._finish(error)
             raise
+        return self._pause
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self._resume()
-        else:
-            self._resume_behind(error)
+        self._finish(error)
 
-    def _resume(self) -> None:
+    def __call__(self, function: _F) -> _F:
+        """As a decorator: every call of the function is a pause of its own."""
+        return super().__call__(function)
+
+    def _recreate_cm(self) -> "paused":
+        again = object.__new__(paused)
+        again.__dict__.update(self.__dict__, _used=False, _resume_sent=False, _pause=Pause())
+        return again
+
+    def _send_pause(self) -> FanoutResult:
+        body, params = self._routes.pause_call(self._mode)
+        route, fanout = self._routes.pause, self._rl.fanout
+        if params is None:
+            return fanout(route, body, selector=self._selector, timeout=self._timeout)
+        return fanout(route, body, selector=self._selector, timeout=self._timeout, params=params)
+
+    def _finish(self, error: BaseException | None) -> None:
+        """Resume; with an `error` on its way, that stays the one the caller sees."""
+        try:
+            try:
+                self._resume_once()
+            finally:
+                self._termination.__exit__(None, None, None)
+        except Exception as second:
+            self._name_the_stuck(error or second)
+            if error is None:
+                raise
+            hang(second, behind=error)
+            note(error, f"The resume failed as well, engines may still be paused: {_who(second)}")
+        else:
+            if error is not None and self._pause.quarantined:
+                self._name_the_stuck(error)
+
+    def _resume_once(self) -> None:
         try:
             self._send_resume()
         except BaseException as error:
             if not self._resume_sent:
                 self._send_resume()  # the interrupt came in before it could be held back
             elif not isinstance(error, Exception):
-                _note(error, f"The resume was interrupted: engines that match {self._selector} may still be paused.")
+                note(error, f"The resume was interrupted: engines that match {self._selector} may still be paused.")
             raise
 
     def _send_resume(self) -> None:
-        with _Held():
+        with Held():
             self._resume_sent = True
-            self._rl.fanout("continue_generation", {}, selector=self._selector, timeout=self._timeout)
+            selector: str | Selector | None = self._selector
+            if self._refits and (bad := self._refits.end(self._pause.concerned)):
+                selector = self._without(bad)
+            if selector is not None:
+                self._resume.run(self._pause, selector)
 
-    def _resume_behind(self, first: BaseException) -> None:
-        """Resume while `first` is on its way: it stays the error that the caller sees."""
-        try:
-            self._resume()
-        except Exception as second:
-            _hang(second, behind=first)
-            _note(first, f"The resume failed as well, engines may still be paused: {_who(second)}")
+    def _without(self, bad: list[Target]) -> Selector | None:
+        pause = self._pause
+        pause.quarantined, good = bad, others(pause.concerned, bad)
+        pause.paused, pause.uncertain = others(pause.paused, bad), others(pause.uncertain, bad)
+        return Selector((Term("id", "in", tuple(t.worker_id for t in good)),)) if good else None
 
-
-class _Held:
-    """Within its `with`, the first exception that a handler of SIGINT or SIGTERM raises waits
-    for the end of the block; a second one does not. Only the main thread is ever interrupted."""
-
-    def __enter__(self) -> None:
-        self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
-        self._interrupt: BaseException | None = None
-        self._let_through = False
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                handler = signal.getsignal(number)
-                if callable(handler):
-                    self._handlers[number] = handler
-                    signal.signal(number, self._arrived)
-
-    def _arrived(self, number: int, frame: FrameType | None) -> None:
-        try:
-            self._handlers[number](number, frame)
-        except BaseException as interrupt:
-            if self._interrupt is not None:
-                self._let_through = True
-                raise
-            self._interrupt = interrupt
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        if self._interrupt is not None and not self._let_through:
-            raise self._interrupt
+    def _name_the_stuck(self, error: BaseException) -> None:
+        pause = self._pause
+        stuck = [*pause.still_paused, *pause.quarantined]
+        if stuck:
+            with contextlib.suppress(AttributeError):
+                error.still_paused = stuck  # type: ignore[attr-defined]  # on whatever is on its way
+            pause.still_paused = stuck
+            note(error, remedy(pause, self._routes, getattr(self._rl, "base_url", "URL")))
 
 
 def _who(error: Exception) -> str:
@@ -126,19 +173,18 @@ def _who(error: Exception) -> str:
     return str(error)
 
 
-def _hang(second: BaseException, *, behind: BaseException) -> None:
-    """Make the chain `behind` -> `second` -> what `behind` had before, without a circle."""
-    if second is behind:
-        return
-    earlier, tail, seen = behind.__context__, second, {id(second)}
-    # What `second` was raised in the handling of is `behind` itself: cut there.
-    while tail.__context__ not in (None, behind, earlier) and id(tail.__context__) not in seen:
-        tail = tail.__context__
-        seen.add(id(tail))
-    tail.__context__ = None if earlier is second else earlier
-    behind.__context__ = second
+def _warn_of_health(selector: str | Selector) -> None:
+    try:
+        terms = (Selector.parse(selector) if isinstance(selector, str) else selector).terms
+    except SelectorError:
+        return  # the gateway says what is wrong with it
+    if any(term.key == "health" for term in terms):
+        text = "a paused SGLang engine fails its health check: a `health` term may miss it at the resume"
+        warnings.warn(text, stacklevel=3)
 
 
-def _note(error: BaseException, text: str) -> None:
-    if hasattr(error, "add_note"):  # Python 3.11
-        error.add_note(text)
+def _check_mode(rl: "RL", selector: str | Selector, mode: str, timeout: float | None) -> None:
+    for worker in rl.match(selector, timeout=timeout):
+        modes = worker.capabilities.get("pause_modes")
+        if not isinstance(modes, list) or mode not in modes:
+            raise ValueError(f"{worker.id} ({worker.url}, {worker.engine}) cannot pause with mode {mode!r}, only {modes}")

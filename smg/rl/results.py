@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TypeVar, cast
 
+from .selectors import Selector, Term
+
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """What JSON decodes to."""
 
@@ -20,6 +22,7 @@ class Worker:
 
     `id` names it in calls; `health` is one of pending, ready, not_ready, failed,
     draining; `weight_version` is the one recorded at registration, never refreshed.
+    `control_url` is where a gateway of 1.13 or later sends control calls.
     """
 
     id: str
@@ -39,6 +42,22 @@ class Worker:
     weight_version: str | None
     labels: dict[str, str]
     capabilities: dict[str, Json]
+    control_url: str | None = None
+
+    @property
+    def lookup(self) -> dict[str, str]:
+        """What a selector sees of this worker: its labels, shadowed by the derived keys."""
+        derived = {
+            "id": self.id,
+            "url": self.url,
+            "base_url": self.base_url,
+            "engine": self.engine,
+            "model": self.model_id,
+            "worker_type": self.worker_type,
+            "connection_mode": self.connection_mode,
+            "health": self.health,
+        }
+        return {**self.labels, **derived}
 
     @classmethod
     def of(cls, row: Mapping[str, Json]) -> "Worker":
@@ -60,6 +79,13 @@ class CallResult:
     latency_ms: int
     body: Json
     truncated: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx and the body does not say otherwise
+        (`success: false`, `status: error`)."""
+        said = self.body if isinstance(self.body, dict) else {}
+        return 200 <= self.status < 300 and said.get("success") is not False and said.get("status") != "error"
 
     @classmethod
     def of(cls, envelope: Mapping[str, Json]) -> "CallResult":
@@ -100,6 +126,12 @@ class FanoutResult:
     failed: list[FanoutFailure] = field(default_factory=list)
     total: int = 0
     succeeded: int = 0
+
+    def failed_selector(self) -> Selector:
+        """Selects those that failed, for a second call; raises `ValueError` when none did."""
+        if not self.failed:
+            raise ValueError("nobody failed: there is nothing to select")
+        return Selector((Term("id", "in", tuple(failure.worker_id for failure in self.failed)),))
 
     @classmethod
     def of(cls, report: Mapping[str, Json]) -> "FanoutResult":

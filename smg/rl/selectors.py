@@ -13,7 +13,7 @@ White space around every token is ignored.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 # Unicode's White_Space property. `str.isspace` differs: it counts U+001C to U+001F.
@@ -44,6 +44,13 @@ class SelectorError(ValueError):
     def __init__(self, source: str, offset: int, reason: str) -> None:
         super().__init__(f"invalid selector at byte {offset}: {reason}")
         self.source, self.offset, self.reason = source, offset, reason
+
+    @property
+    def caret(self) -> str:
+        """The selector, and below it a caret at the place of the problem."""
+        before = self.source.encode("utf-8", "surrogatepass")[: self.offset].decode("utf-8", "surrogatepass")
+        shown = self.source.replace("\n", " ").replace("\t", " ")
+        return f"{shown}\n{' ' * len(before)}^"
 
     def __reduce__(self) -> "tuple[type[SelectorError], tuple[str, int, str]]":
         return type(self), (self.source, self.offset, self.reason)
@@ -94,12 +101,25 @@ class Selector:
         """Read a selector; raises `SelectorError` with the byte offset of the problem."""
         return cls(_Parser(text.strip(SPACE)).selector())
 
+    @classmethod
+    def of(cls, labels: Mapping[str, str | Iterable[str]] | None = None, /, **more: str | Iterable[str]) -> "Selector":
+        """A selector from values: `Selector.of(engine="sglang", role=("policy", "critic"))`.
+
+        A text must be equal, of several one. Keys that are no Python names go into a mapping.
+        """
+        wanted = {**(labels or {}), **more}
+        return cls(tuple(_of(key, value) for key, value in wanted.items()))
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a worker with these labels (derived keys included) is selected."""
         return all(term.matches(labels) for term in self.terms)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.terms))
+
+
+def _of(key: str, value: str | Iterable[str]) -> Term:
+    return Term(key, "=", (value,)) if isinstance(value, str) else Term(key, "in", tuple(value))
 
 
 def _written(value: str) -> str:

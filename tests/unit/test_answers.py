@@ -32,7 +32,7 @@ def fan_out(rl: RL, **options: Any) -> FanoutResult:
 
 
 def test_a_worker_is_its_row_field_by_field() -> None:
-    assert set(ROW) == {field.name for field in fields(Worker)}
+    assert {*ROW, "control_url"} == {field.name for field in fields(Worker)}
     rl, _ = scripted(reply(200, ROW))
     assert rl.worker("w0") == Worker(**ROW)
 

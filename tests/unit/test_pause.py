@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from smg.rl import RlError, Selector, paused
+from smg.rl import FanoutResult, RlError, Selector, paused
 
 from .fleet import EVERY_THREAD, PAUSE, RESUME, Fleet, Run, fail, leave
 
@@ -32,7 +32,8 @@ def test_selector_and_timeout_are_those_of_both_fan_outs() -> None:
 def test_as_gives_the_result_of_the_pause() -> None:
     fleet = Fleet()
     with paused(fleet.rl, "a=b") as result:
-        assert result is fleet.result
+        assert isinstance(result, FanoutResult)
+        assert result.results is fleet.result.results
 
 
 @EVERY_THREAD

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from smg.rl import FanoutError, FanoutFailure, FanoutResult, RlConnectionError, RlError, RlTimeoutError
+from smg.rl import CallResult, FanoutError, FanoutFailure, FanoutResult, RlConnectionError, RlError, RlTimeoutError
 
 from .fleet import EVERY_THREAD, PAUSE, RESUME, Fleet, Run, chain, fail, leave
 
@@ -33,6 +33,7 @@ def test_a_pause_that_failed_in_any_way_is_followed_by_a_resume_and_no_block(
 ) -> None:
     error = make()
     fleet = Fleet(pause=error)
+    fleet.result = FanoutResult({w: CallResult(w, f"http://{w}:1", 200, 1, {}) for w in ("w0", "w1")}, [], 2, 2)
     assert run(lambda: leave(fleet)) is error
     assert fleet.log == [PAUSE, RESUME]
     assert chain(error) == [error]
