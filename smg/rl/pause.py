@@ -70,7 +70,7 @@ class paused(contextlib.ContextDecorator):
         self._resume = Resume(rl, routes, timeout, resume_retries)
         self._refits = RefitWatch(rl) if quarantine else None
         self._termination = TerminationExits() if sigterm else contextlib.nullcontext()
-        self._used = self._resume_sent = False
+        self._used = self.resume_sent = False
         self._pause = Pause()
         _warn_of_health(selector)
 
@@ -105,7 +105,7 @@ class paused(contextlib.ContextDecorator):
 
     def _recreate_cm(self) -> "paused":
         again = object.__new__(paused)
-        again.__dict__.update(self.__dict__, _used=False, _resume_sent=False, _pause=Pause())
+        again.__dict__.update(self.__dict__, _used=False, resume_sent=False, _pause=Pause())
         return again
 
     def _send_pause(self) -> FanoutResult:
@@ -136,7 +136,7 @@ class paused(contextlib.ContextDecorator):
         try:
             self._send_resume()
         except BaseException as error:
-            if not self._resume_sent:
+            if not self.resume_sent:
                 self._send_resume()  # the interrupt came in before it could be held back
             elif not isinstance(error, Exception):
                 note(error, f"The resume was interrupted: engines that match {self._selector} may still be paused.")
@@ -144,7 +144,7 @@ class paused(contextlib.ContextDecorator):
 
     def _send_resume(self) -> None:
         with Held():
-            self._resume_sent = True
+            self.resume_sent = True
             selector: str | Selector | None = self._selector
             if self._refits and (bad := self._refits.end(self._pause.concerned)):
                 selector = self._without(bad)

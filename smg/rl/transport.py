@@ -5,6 +5,7 @@ every status an answer, and a timeout that is a deadline for the whole exchange.
 look-up of a host name is the system's and cannot be cut short.)
 """
 
+import contextlib
 import http.client
 import io
 import socket
@@ -12,7 +13,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -70,6 +71,37 @@ class Secret:
         return "Secret(***)"
 
 
+@dataclass
+class Exchange:
+    """One request and its answer: its deadline (an instant), how far it came, its socket."""
+
+    deadline: float
+    secret: Secret | None
+    sent: bool = False
+    aborted: bool = False
+    connection: socket.socket | None = None
+
+    def abort(self) -> None:
+        """End it from another thread: whoever is blocked in it comes out with an error."""
+        self.aborted = True
+        if self.connection is not None:
+            with contextlib.suppress(OSError):
+                # Not SSLSocket.shutdown: that one drops the TLS state a reader still uses.
+                socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
+
+    def adopt(self, connection: socket.socket) -> None:
+        """The socket that `abort` shuts down from now on."""
+        self.connection = connection
+        if self.aborted:
+            raise ConnectionAbortedError("the exchange was aborted")
+
+    def remaining(self) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the deadline has passed")
+        return min(left, _LONGEST)
+
+
 class Transport:
     """Sends requests. Has no state that changes: threads and forks may share it."""
 
@@ -83,9 +115,11 @@ class Transport:
         if trust_env:
             self._opener.add_handler(urllib.request.ProxyHandler())
 
-    def send(self, request: Request, timeout: float) -> Response | Failure:
-        """One exchange within `timeout` seconds."""
-        exchange = _Exchange(time.monotonic() + timeout, self._secret)
+    def send(self, request: Request, timeout: float, began: Callable[[Exchange], None] | None = None) -> Response | Failure:
+        """One exchange within `timeout` seconds; `began` is given what can abort it."""
+        exchange = Exchange(time.monotonic() + timeout, self._secret)
+        if began:
+            began(exchange)
         try:
             ask = _Ask(request, exchange)
             with cast(http.client.HTTPResponse, self._opener.open(ask, timeout=min(timeout, _LONGEST))) as answer:
@@ -93,19 +127,6 @@ class Transport:
         except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
             # The last two: a host name that cannot be one, a chunk size beyond reason.
             return _failure(error, exchange, timeout)
-
-
-@dataclass
-class _Exchange:
-    deadline: float
-    secret: Secret | None
-    sent: bool = False
-
-    def remaining(self) -> float:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the deadline has passed")
-        return min(left, _LONGEST)
 
 
 def _read(answer: http.client.HTTPResponse) -> bytes:
@@ -118,7 +139,7 @@ def _read(answer: http.client.HTTPResponse) -> bytes:
     return bytes(body)
 
 
-def _failure(error: Exception, exchange: _Exchange, timeout: float) -> Failure:
+def _failure(error: Exception, exchange: Exchange, timeout: float) -> Failure:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError) and reason.errno is None:  # with a number it is the system's
         return Failure("client_timeout", f"no complete answer within {timeout:g} s")
@@ -146,7 +167,7 @@ def _text(reason: object) -> str:
 
 
 class _Ask(urllib.request.Request):
-    def __init__(self, request: Request, exchange: _Exchange) -> None:
+    def __init__(self, request: Request, exchange: Exchange) -> None:
         super().__init__(request.url, request.body, dict(request.headers), method=request.method)
         self.exchange = exchange
 
@@ -184,17 +205,18 @@ class _Connection(http.client.HTTPConnection):
     response_class = _Answer
     _connected = False
 
-    def __init__(self, host: str, *, exchange: _Exchange, timeout: float = 0) -> None:
+    def __init__(self, host: str, *, exchange: Exchange, timeout: float = 0) -> None:
         super().__init__(host, timeout=timeout)
         self._govern(exchange)
 
-    def _govern(self, exchange: _Exchange) -> None:
+    def _govern(self, exchange: Exchange) -> None:
         self.exchange = exchange
         # The one hook between "every address its own timeout" and a deadline for all.
         self._create_connection = partial(_connect, exchange)
 
     def connect(self) -> None:
         super().connect()
+        self.exchange.adopt(self.sock)
         self.sock = cast(socket.socket, _DeadlineSocket(self.sock, self.exchange, self.slice))
         self._connected = True
 
@@ -225,18 +247,19 @@ class _Connection(http.client.HTTPConnection):
 class _TlsConnection(_Connection, http.client.HTTPSConnection):
     slice = _TLS_SLICE
 
-    def __init__(self, host: str, *, exchange: _Exchange, context: ssl.SSLContext, timeout: float = 0) -> None:
+    def __init__(self, host: str, *, exchange: Exchange, context: ssl.SSLContext, timeout: float = 0) -> None:
         http.client.HTTPSConnection.__init__(self, host, timeout=timeout, context=context)
         self._govern(exchange)
 
 
 def _connect(
-    exchange: _Exchange, address: tuple[str, int], timeout: object = None, source_address: object = None
+    exchange: Exchange, address: tuple[str, int], timeout: object = None, source_address: object = None
 ) -> socket.socket:
     failure: OSError = OSError("the host name has no address")
     for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
         connection = socket.socket(family, kind, protocol)
         try:
+            exchange.adopt(connection)
             connection.settimeout(exchange.remaining())
             connection.connect(where)
             connection.settimeout(exchange.remaining())  # for the TLS handshake, if any
@@ -252,7 +275,7 @@ def _connect(
 class _DeadlineSocket:
     """What http.client needs of a socket, each operation bounded by the deadline."""
 
-    def __init__(self, connection: socket.socket, exchange: _Exchange, slice: int) -> None:
+    def __init__(self, connection: socket.socket, exchange: Exchange, slice: int) -> None:
         self._connection, self._exchange, self._slice = connection, exchange, slice
 
     def sendall(self, data: bytes) -> None:
@@ -276,7 +299,7 @@ class _DeadlineSocket:
 
 
 class _DeadlineReader(io.RawIOBase):
-    def __init__(self, connection: socket.socket, exchange: _Exchange) -> None:
+    def __init__(self, connection: socket.socket, exchange: Exchange) -> None:
         self._connection, self._exchange = connection, exchange
         self._file = connection.makefile("rb", buffering=0)
 
