@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted([*ROOT.glob("smg/**/*.py"), *ROOT.glob("reference_server/**/*.py")])
-PUBLIC = ["smg.rl", "reference_server"]
+PUBLIC = ["smg.rl", "smg.rl.aio", "reference_server"]
 
 # What costs a trainer's worker or a shell tens of milliseconds, and is needed by a call only.
 HEAVY = {"asyncio", "concurrent.futures", "email", "http.client", "logging", "ssl", "urllib.request"}
@@ -139,18 +139,25 @@ def test_the_public_names_are_these() -> None:
     assert {package: importlib.import_module(package).__all__ for package in PUBLIC} == {
         "smg.rl": [
             "RL",
+            "SGLANG",
+            "VLLM",
             "CallResult",
             "FanoutError",
             "FanoutFailure",
             "FanoutResult",
+            "Pause",
+            "PauseRoutes",
             "RlConnectionError",
             "RlError",
             "RlTimeoutError",
             "Selector",
             "SelectorError",
+            "Target",
             "Term",
+            "WeightVersionError",
             "Worker",
             "paused",
         ],
+        "smg.rl.aio": ["AsyncRL", "paused"],
         "reference_server": ["Config", "ConfigError", "Fleet", "Gateway", "MockEngine"],
     }
