@@ -11,6 +11,7 @@ from . import __version__
 _COMMANDS = {
     "launch": ("reference_server.cli", "main", "run a reference gateway"),
     "serve": ("smg.serve", "main", "start engines and a gateway together"),
+    "engine": ("reference_server.engines.__main__", "main", "run a mock engine"),
     "rl": ("smg.rl.cli", "main", "drive the control plane of a gateway"),
     "demo": ("smg.demo", "main", "pause, refit and resume a small fleet, here and now"),
 }

@@ -22,7 +22,8 @@ from .routes import SGLANG, PauseRoutes
 from .selectors import Selector
 
 if TYPE_CHECKING:
-    from .transport import Exchange, Failure, Request, Response, Transport
+    from .exchange import Exchange
+    from .transport import Failure, Request, Response, Transport
 
 __all__ = ["AsyncRL", "paused"]
 

@@ -164,7 +164,8 @@ class RL:
     def _connected(self) -> "Transport":
         if self._transport is None:
             # The first call pays for importing urllib, `import smg.rl` does not.
-            from .transport import Secret, Transport
+            from .exchange import Secret
+            from .transport import Transport
 
             self._transport = Transport(
                 tls=self.base_url.startswith("https:"),

@@ -13,8 +13,8 @@ from .errors import FanoutError
 from .interrupts import Held, TerminationExits, hang, note
 from .pausing import Pause, Target, others
 from .refits import RefitWatch
-from .resume import Resume, remedy
 from .results import FanoutResult
+from .resume import Resume, remedy
 from .routes import SGLANG, PauseRoutes
 from .selectors import Selector, SelectorError, Term
 

@@ -23,6 +23,7 @@ class PauseRoutes:
 
     @property
     def resume_body(self) -> dict[str, str] | None:
+        """Body of the resume: SGLang wants one, if only an empty object."""
         return None if self.mode_in_query else {}
 
 

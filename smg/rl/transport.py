@@ -5,9 +5,7 @@ every status an answer, and a timeout that is a deadline for the whole exchange.
 look-up of a host name is the system's and cannot be cut short.)
 """
 
-import contextlib
 import http.client
-import io
 import socket
 import ssl
 import time
@@ -18,11 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-_LONGEST = 1e8
-"""Seconds; sockets refuse much more."""
-
-# Slices of a body between two looks at the clock; one TLS record where each is sent by itself.
-_PLAIN_SLICE, _TLS_SLICE = 1 << 20, 1 << 14
+from .exchange import LONGEST, PLAIN_SLICE, TLS_SLICE, DeadlineSocket, Exchange, Secret, connect
 
 
 @dataclass(frozen=True)
@@ -52,56 +46,6 @@ class Failure:
     detail: str
 
 
-class Secret:
-    """A bearer token that no repr and no traceback with locals shows.
-
-    Requests carry a stand-in for it, which is filled in on the way into the socket.
-    """
-
-    STAND_IN = "Bearer \0"
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def fill(self, head: bytes) -> bytes:
-        """The head of a request, with the token in it."""
-        return head.replace(self.STAND_IN.encode(), b"Bearer " + self._token.encode(), 1)
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
-
-
-@dataclass
-class Exchange:
-    """One request and its answer: its deadline (an instant), how far it came, its socket."""
-
-    deadline: float
-    secret: Secret | None
-    sent: bool = False
-    aborted: bool = False
-    connection: socket.socket | None = None
-
-    def abort(self) -> None:
-        """End it from another thread: whoever is blocked in it comes out with an error."""
-        self.aborted = True
-        if self.connection is not None:
-            with contextlib.suppress(OSError):
-                # Not SSLSocket.shutdown: that one drops the TLS state a reader still uses.
-                socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
-
-    def adopt(self, connection: socket.socket) -> None:
-        """The socket that `abort` shuts down from now on."""
-        self.connection = connection
-        if self.aborted:
-            raise ConnectionAbortedError("the exchange was aborted")
-
-    def remaining(self) -> float:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the deadline has passed")
-        return min(left, _LONGEST)
-
-
 class Transport:
     """Sends requests. Has no state that changes: threads and forks may share it."""
 
@@ -122,7 +66,7 @@ class Transport:
             began(exchange)
         try:
             ask = _Ask(request, exchange)
-            with cast(http.client.HTTPResponse, self._opener.open(ask, timeout=min(timeout, _LONGEST))) as answer:
+            with cast(http.client.HTTPResponse, self._opener.open(ask, timeout=min(timeout, LONGEST))) as answer:
                 return Response(answer.status, _read(answer), answer.getheader("location"))
         except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
             # The last two: a host name that cannot be one, a chunk size beyond reason.
@@ -132,7 +76,7 @@ class Transport:
 def _read(answer: http.client.HTTPResponse) -> bytes:
     # In pieces: a length that is announced may be more than there is memory.
     body = bytearray()
-    while piece := answer.read(_PLAIN_SLICE):
+    while piece := answer.read(PLAIN_SLICE):
         body += piece
     if answer.length:
         raise http.client.IncompleteRead(bytes(body), answer.length)
@@ -201,7 +145,7 @@ class _Answer(http.client.HTTPResponse):
 class _Connection(http.client.HTTPConnection):
     """Connects, sends and reads by the clock of its exchange."""
 
-    slice = _PLAIN_SLICE
+    slice = PLAIN_SLICE
     response_class = _Answer
     _connected = False
 
@@ -212,18 +156,18 @@ class _Connection(http.client.HTTPConnection):
     def _govern(self, exchange: Exchange) -> None:
         self.exchange = exchange
         # The one hook between "every address its own timeout" and a deadline for all.
-        self._create_connection = partial(_connect, exchange)
+        self._create_connection = partial(connect, exchange)
 
     def connect(self) -> None:
         super().connect()
         self.exchange.adopt(self.sock)
-        self.sock = cast(socket.socket, _DeadlineSocket(self.sock, self.exchange, self.slice))
+        self.sock = cast(socket.socket, DeadlineSocket(self.sock, self.exchange, self.slice))
         self._connected = True
 
     def _tunnel(self) -> None:
         # The other hook: what a proxy says on the way is bounded by the deadline too.
         bare = self.sock
-        self.sock = cast(socket.socket, _DeadlineSocket(bare, self.exchange, self.slice))
+        self.sock = cast(socket.socket, DeadlineSocket(bare, self.exchange, self.slice))
         super()._tunnel()  # type: ignore[misc]  # http.client's own
         bare.settimeout(self.exchange.remaining())
         self.sock = bare
@@ -245,71 +189,8 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _TlsConnection(_Connection, http.client.HTTPSConnection):
-    slice = _TLS_SLICE
+    slice = TLS_SLICE
 
     def __init__(self, host: str, *, exchange: Exchange, context: ssl.SSLContext, timeout: float = 0) -> None:
         http.client.HTTPSConnection.__init__(self, host, timeout=timeout, context=context)
         self._govern(exchange)
-
-
-def _connect(
-    exchange: Exchange, address: tuple[str, int], timeout: object = None, source_address: object = None
-) -> socket.socket:
-    failure: OSError = OSError("the host name has no address")
-    for family, kind, protocol, _, where in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-        connection = socket.socket(family, kind, protocol)
-        try:
-            exchange.adopt(connection)
-            connection.settimeout(exchange.remaining())
-            connection.connect(where)
-            connection.settimeout(exchange.remaining())  # for the TLS handshake, if any
-            return connection
-        except BaseException as error:
-            connection.close()
-            if not isinstance(error, OSError):
-                raise
-            failure = error
-    raise failure
-
-
-class _DeadlineSocket:
-    """What http.client needs of a socket, each operation bounded by the deadline."""
-
-    def __init__(self, connection: socket.socket, exchange: Exchange, slice: int) -> None:
-        self._connection, self._exchange, self._slice = connection, exchange, slice
-
-    def sendall(self, data: bytes) -> None:
-        if self._exchange.secret is not None and not self._exchange.sent:
-            # The head; a body may hold whatever it likes.
-            data = self._exchange.secret.fill(data)
-        view = memoryview(data)
-        try:
-            for start in range(0, len(view), self._slice):
-                self._connection.settimeout(self._exchange.remaining())
-                self._connection.sendall(view[start : start + self._slice])
-        finally:
-            del data, view  # a traceback with locals would show the token
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineReader(self._connection, self._exchange))
-
-    def close(self) -> None:
-        # urllib closes this as soon as it has the head; the reader keeps the connection open.
-        self._connection.close()
-
-
-class _DeadlineReader(io.RawIOBase):
-    def __init__(self, connection: socket.socket, exchange: Exchange) -> None:
-        self._connection, self._exchange = connection, exchange
-        self._file = connection.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int | None:
-        self._connection.settimeout(self._exchange.remaining())
-        return self._file.readinto(buffer)  # type: ignore[arg-type]  # a writable buffer, by RawIOBase's promise
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()

@@ -116,6 +116,20 @@ def test_one_failed_target_raises_with_the_whole_result(entry: dict[str, Any], s
     assert fan_out(rl, allow_partial=True) == error.result
 
 
+def test_a_partial_failure_reads_who_failed_where_and_how() -> None:
+    rl, _ = fanning_out(reply(207, partial(FAILED["upstream_error"], FAILED["upstream_timeout"])))
+    with pytest.raises(FanoutError) as caught:
+        fan_out(rl)
+    assert str(caught.value) == (
+        "fanout_partial (HTTP 207): 2 of 3 workers failed flush_cache: "
+        "w1 (http://e1:1): upstream_error: HTTP 500; w2 (http://e2:1): upstream_timeout: no answer"
+    )
+
+
+def test_a_report_of_nothing_is_the_default() -> None:
+    assert FanoutResult() == FanoutResult({}, [], 0, 0)
+
+
 def test_an_engine_that_answered_with_an_error_is_in_both_lists() -> None:
     answered = {**ENVELOPE, "worker_id": "w1", "status": 500, "body": "boom"}
     report = {**partial(FAILED["upstream_error"]), "results": {"w0": ENVELOPE, "w1": answered}}

@@ -34,6 +34,7 @@ REFUSALS: list[tuple[int, dict[str, Any]]] = [
 
 # Statuses that are the gateway's own and have no JSON; text that is none.
 TEXTS: list[tuple[int, bytes, str]] = [
+    (400, b"Bad Request", "Bad Request"),
     (401, b"", "no body"),
     (403, b"", "no body"),
     (404, b"", "no body"),
@@ -174,6 +175,24 @@ def test_no_answer_has_status_zero_and_a_code(call: Callable[[RL], object], aske
     for word in (code, "what happened", asked, hint):
         assert word in str(error)
     assert (error.__context__, error.__cause__) == (None, None)
+
+
+EXACT: dict[str, Response | Failure] = {
+    "odd (HTTP 418): m [GET {}/v1/rl/workers]": reply(418, {"error": "odd", "message": "m"}),
+    "http_error (HTTP 500): no body [GET {}/v1/rl/workers]": reply(500, b""),
+    "unexpected_response (HTTP 200): [] [GET {}/v1/rl/workers]": reply(200, []),
+    "unexpected_response (HTTP 302): a redirect to /x, which is not followed [GET {}/v1/rl/workers]": reply(
+        302, b"", "/x"
+    ),
+    "connection_failed: refused [GET {}/v1/rl/workers]: is the gateway running there?": Failure(
+        "connection_failed", "refused"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", EXACT)
+def test_an_error_reads_code_status_message_call_and_hint(text: str) -> None:
+    assert str(error_of(CALLS["workers"][0], EXACT[text])) == text.format(GATEWAY)
 
 
 LONG = "é" * 5_000
