@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 from smg import __version__
@@ -18,10 +18,11 @@ from .health import HealthPolicy
 from .jwt import JwtPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
 from .metrics import BUCKETS
+from .ready import ready_file
 from .signals import Termination
 
 if TYPE_CHECKING:
-    from .engines import MockEngine
+    from .engines.mocks import Mocks
 
 # Flags of SMG that tune what this gateway does not have: taken as typed, without effect.
 _WITHOUT_EFFECT = {
@@ -50,10 +51,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "smg launch", terminatio
     arguments = parser(prog).parse_args(argv)
     handler = write_to_stderr(arguments.log_level, as_json=arguments.log_json)
     try:
-        with ExitStack() as fleet:
-            engines = _started(arguments.mock, fleet)
-            config = config_of(arguments, [engine.url for engine in engines])
-            return _serve(prog, Gateway(config), engines, termination)
+        with _mocks(arguments) as mocks:
+            gateway = Gateway(config_of(arguments), first=mocks.first if mocks else None)
+            return _serve(prog, gateway, mocks, arguments.ready_file, termination)
     except ConfigError as problem:
         return _fail(prog, str(problem))
     finally:
@@ -67,7 +67,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
     p.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
     p.add_argument("--port", type=int, default=30000, help="port to bind, 0 for a free one (default 30000)")
     p.add_argument("--worker-urls", nargs="*", default=[], metavar="URL", help="engines to register")
-    p.add_argument("--mock", type=_mocks, default=[], metavar="KIND=N", help="start mock engines too: sglang=2")
+    p.add_argument("--mock", type=_kinds, default=[], metavar="KIND=N", help="start mock engines too: sglang=2")
+    p.add_argument("--control", action="store_true", help="let anyone control the mock engines under /_mock/")
+    p.add_argument("--ready-file", metavar="FILE", help="holds the first line of the output while the gateway answers")
     p.add_argument("--dp-aware", action="store_true", help="register each data-parallel rank as a worker")
     _add_control_flags(p.add_argument_group("RL control plane"))
     _add_auth_flags(p.add_argument_group("authentication"))
@@ -125,29 +127,22 @@ def _add_health_flags(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--shutdown-grace-period-secs", type=int, default=180, metavar="S")
 
 
-def _started(kinds: Sequence[str], fleet: ExitStack) -> "list[MockEngine]":
-    if not kinds:
-        return []
-    from .engines import MockEngine
+def _kinds(text: str) -> list[str]:
+    from .engines.mocks import kinds
 
-    return [fleet.enter_context(MockEngine(kind)) for kind in kinds]
+    return kinds(text)
 
 
-def _mocks(text: str) -> list[str]:
-    """The kind of each mock engine that `KIND=N,KIND=N` asks for."""
-    from .engines.engine import DIALECTS
+def _mocks(a: argparse.Namespace) -> "AbstractContextManager[Mocks | None]":
+    if not a.mock:
+        return nullcontext()
+    from .engines.mocks import Mocks
 
-    kinds: list[str] = []
-    for item in text.split(","):
-        kind, _, count = item.partition("=")
-        if kind not in DIALECTS or not (count or "1").isdecimal():
-            raise argparse.ArgumentTypeError(f"{item!r} is not KIND=N with a KIND of {', '.join(DIALECTS)}")
-        kinds += [kind] * int(count or "1")
-    return kinds
+    return Mocks(a.mock, a.control)
 
 
-def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
-    """The settings that the flags name, with more engines; raises `ConfigError`."""
+def config_of(a: argparse.Namespace) -> Config:
+    """The settings that the flags name; raises `ConfigError`."""
     try:
         keys = [ControlKey.parse(text) for text in a.control_plane_api_keys]
     except ValueError as problem:
@@ -163,13 +158,12 @@ def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
         a.health_check_endpoint,
     )
     same_name = (
-        "host port dp_aware enable_rl rl_control_timeout_secs rl_fanout_concurrency max_payload_size"
+        "host port worker_urls dp_aware enable_rl rl_control_timeout_secs rl_fanout_concurrency max_payload_size"
         " request_timeout_secs worker_startup_timeout_secs shutdown_grace_period_secs request_id_headers api_key"
         " control_plane_audit_enabled ca_cert_paths prometheus_port prometheus_host prometheus_duration_buckets"
     )
     return Config(
         **{name: getattr(a, name) for name in same_name.split()},
-        worker_urls=[*a.worker_urls, *engine_urls],
         control_plane_api_keys=keys,
         tenant_api_keys=[text.rpartition(":")[2] for text in a.tenant_api_key],
         jwt=JwtPolicy(a.jwt_issuer, a.jwt_audience, a.jwt_jwks_uri, roles) if a.jwt_issuer else None,
@@ -179,19 +173,20 @@ def config_of(a: argparse.Namespace, engine_urls: Sequence[str] = ()) -> Config:
     )
 
 
-def _serve(prog: str, gateway: Gateway, engines: "Sequence[MockEngine]", given: Termination | None) -> int:
+def _serve(prog: str, gateway: Gateway, mocks: "Mocks | None", path: str | None, given: Termination | None) -> int:
     with nullcontext(given) if given else Termination() as termination:
         try:
             gateway.start()
+            engines = mocks.register(gateway) if mocks else {}
+            ready = {"event": "ready", "url": gateway.url, "pid": os.getpid(), **engines}
+            with ready_file(path, ready):
+                print(json.dumps(ready), flush=True)
+                if open_to_all(gateway.config):
+                    print(f"{prog}: warning: {_OPEN}", file=sys.stderr)
+                termination.wait()
         except OSError as problem:
+            gateway.stop()
             return _fail(prog, problem.strerror or str(problem))
-        ready: dict[str, object] = {"event": "ready", "url": gateway.url, "pid": os.getpid()}
-        if engines:
-            ready["engines"] = [{"kind": engine.kind, "url": engine.url} for engine in engines]
-        print(json.dumps(ready), flush=True)
-        if open_to_all(gateway.config):
-            print(f"{prog}: warning: {_OPEN}", file=sys.stderr)
-        termination.wait()
     gateway.stop(gateway.config.shutdown_grace_period_secs)
     return 0
 

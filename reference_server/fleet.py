@@ -2,20 +2,24 @@
 
 import itertools
 import random
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .engines import MockEngine
+from .engines import MockEngine, checks
 from .gateway import Gateway
 from .registry import Ids
+from .wire import Reply, Request
 
 if TYPE_CHECKING:
     from smg.rl import RL
 
 _START_MS = 1_800_000_000_000
 _REGISTER_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 
 
 class Fleet:
@@ -45,7 +49,8 @@ class Fleet:
         clock = itertools.count(_START_MS)
         ids = Ids(lambda: next(clock), random.Random(seed))
         settings = {"enable_rl": True, "health_check": False, "drain_secs": 0.0, **(gateway or {})}
-        self.gateway = Gateway(ids=ids, keep_log=True, **settings)  # type: ignore[arg-type]  # Config checks
+        self._slowness = Slowness()
+        self.gateway = Gateway(ids=ids, keep_log=True, first=self._slowness, **settings)  # type: ignore[arg-type]  # Config checks
         self._labels = dict(labels or {})
         self._ids: dict[str, MockEngine] = {}
         self._stack = ExitStack()
@@ -101,6 +106,11 @@ class Fleet:
         self.gateway.registry.remove([known[e.url] for e in chosen if e.url in known])
         self._register(chosen)
 
+    def slow(self, seconds: float) -> None:
+        """From now on the gateway thinks for `seconds` before it takes up a request of the control
+        plane; 0 ends that, for those who wait too."""
+        self._slowness.set(seconds)
+
     def check(self) -> None:
         """Raise what went wrong in a thread of a server, or `AssertionError` for engines left paused."""
         for failure in self.gateway.failures:
@@ -130,6 +140,34 @@ class Fleet:
 
     def __repr__(self) -> str:
         return f"Fleet({self.gateway!r}, {', '.join(map(repr, self.engines))})"
+
+
+class Slowness:
+    """What makes a gateway late: it sees every request first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._seconds = 0.0
+
+    def set(self, seconds: float) -> None:
+        """Be so late for all that come from now on, and let go of those who wait."""
+        checks.seconds("seconds", seconds)
+        with self._changed:
+            self._seconds = seconds
+            self._changed.notify_all()
+
+    def __call__(self, request: Request) -> Reply | None:
+        """Wait, if it is a request of the control plane; whoever hangs up meanwhile is not served."""
+        with self._changed:
+            seconds = self._seconds
+        end = time.monotonic() + (seconds if request.path.startswith("/v1/rl/") else 0.0)
+        while (left := end - time.monotonic()) > 0:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._seconds != seconds, min(left, _POLL_SECONDS)):
+                    return None
+            if request.caller.gone():
+                return Reply(0)
+        return None
 
 
 Make = Callable[..., Fleet]

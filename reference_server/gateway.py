@@ -22,7 +22,7 @@ from .logs import log_audit, log_event
 from .metrics import Metrics
 from .registration import Registrar, Spec
 from .registry import Ids, Registry
-from .routes import BodyReader, Route, Router, route
+from .routes import BodyReader, First, Route, Router, route
 from .wire import Reply, Request
 from .workers import Workers
 
@@ -33,7 +33,8 @@ class Gateway:
     `Gateway(worker_urls=[…], enable_rl=True, …)` takes the fields of `Config` as
     keywords and raises `ConfigError` for a value that is refused. As a context
     manager it starts and stops; `url` is where it answers. `observers` hear of every
-    call and fan-out, `ids` makes the worker ids, `keep_log` keeps what arrives in `log`.
+    call and fan-out, `ids` makes the worker ids, `keep_log` keeps what arrives in `log`,
+    `first` sees each request before the routes do.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Gateway:
         observers: Sequence[Observer] = (),
         ids: Ids | None = None,
         keep_log: bool = False,
+        first: First | None = None,
         **settings: object,
     ) -> None:
         self.config = dataclasses.replace(config or Config(), **settings)  # type: ignore[arg-type]  # Config checks
@@ -50,6 +52,7 @@ class Gateway:
         self.metrics = Metrics(self.config.prometheus_duration_buckets)
         self._observers: tuple[Observer, ...] = (self.metrics, log_event, *observers)
         self._log = Log(threading.Condition()) if keep_log else None
+        self._first = first
         self._stopping = threading.Event()
         self._pool = thread_pool()
         self._dialer = Dialer(self._pool, self.config.ca_cert_paths, self._stopping)
@@ -163,6 +166,7 @@ class Gateway:
             random.Random(),
             log_audit if self.config.control_plane_audit_enabled else None,
             self._log,
+            self._first,
         )
 
     def _control_routes(self, read_body: BodyReader) -> list[Route]:

@@ -10,9 +10,10 @@ import http
 import http.server
 import socket
 import socketserver
+import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from email.utils import formatdate
 
 from . import strict, wire
@@ -213,7 +214,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         reply = self.server.answer(request)
         if not body.done or self.server.connections.closing:
             self.close_connection = True
-        if reply.status:
+        if reply.raw and reply.stream is not None:
+            self._send_raw(reply.stream, reset=reply.reset)
+        elif reply.status:
             self._send(reply, head=self.command == "HEAD")
         else:
             self.close_connection = True
@@ -257,6 +260,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                     self.wfile.flush()
         if chunked:
             self.wfile.write(b"0\r\n\r\n")
+
+    def _send_raw(self, stream: Generator[bytes, None, None], *, reset: bool) -> None:
+        self.close_connection = True
+        with contextlib.closing(stream) as pieces:
+            for piece in pieces:
+                self.wfile.write(piece)
+                self.wfile.flush()
+        if reset:
+            # Not lingering on close is what resets; a shutdown before it would say good-bye.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
 
     def _linger(self) -> None:
         """Take in what is still being sent: closing on it would reset the connection

@@ -21,6 +21,9 @@ Handler = Callable[..., Reply]
 Audit = Callable[[Request, str, Admission], None]
 """Hears of each request to a guarded route, its request id and what was decided."""
 
+First = Callable[[Request], Reply | None]
+"""Sees each request before its route is looked for; what it returns is the answer, None lets it go on."""
+
 _ALPHANUMERIC = string.ascii_letters + string.digits
 _VISIBLE = re.compile(r"[\x20-\x7e]*")
 
@@ -78,9 +81,10 @@ class Router:
         rng: random.Random,
         audit: Audit | None = None,
         log: Log | None = None,
+        first: First | None = None,
     ) -> None:
         self._routes, self._read_body, self._id_headers, self._rng = routes, read_body, id_headers, rng
-        self._audit, self._log = audit, log
+        self._audit, self._log, self._first = audit, log, first
 
     def __call__(self, request: Request) -> Reply:
         if self._log is None:
@@ -91,6 +95,8 @@ class Router:
         return reply
 
     def _routed(self, request: Request) -> Reply:
+        if self._first and (reply := self._first(request)):
+            return reply
         for route in self._routes:
             if match := route.pattern.fullmatch(request.path):
                 request_id = self._request_id(request, route.id_prefix)

@@ -4,7 +4,7 @@ import json
 import select
 import socket
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from io import BufferedIOBase
 
@@ -149,13 +149,16 @@ class Request:
 class Reply:
     """One answer. `stream` instead of `body` is sent piece by piece.
 
-    Status 0 closes the connection without an answer.
+    Status 0 closes the connection without an answer. A `raw` stream is all that is sent,
+    head included, and then the connection is closed, or with `reset` reset.
     """
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     stream: Generator[bytes, None, None] | None = None
+    raw: bool = False
+    reset: bool = False
 
     @classmethod
     def of_json(cls, status: int, value: object, headers: Iterable[tuple[str, str]] = ()) -> "Reply":
@@ -166,7 +169,7 @@ class Reply:
         return cls(status, (("content-type", TEXT), *headers), text.encode())
 
     def with_headers(self, headers: Mapping[str, str]) -> "Reply":
-        return Reply(self.status, (*self.headers, *headers.items()), self.body, self.stream)
+        return replace(self, headers=(*self.headers, *headers.items()))
 
 
 def dump(value: object) -> bytes:

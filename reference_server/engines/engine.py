@@ -1,40 +1,41 @@
 """MockEngine: an engine's state, a dialect and a log behind an HTTP server."""
 
 import threading
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol
 
+from ..arrivals import Log
 from ..http import HttpServer
 from ..wire import BodyTooLarge, Reply, Request
 from .base import EngineState
-from .generations import Phase
-from ..arrivals import Entry, Log
+from .faults import Fault
+from .kinds import DIALECTS
+from .life import Life
+from .observed import Observed
 from .options import EngineOptions
 from .routing import Call
+from .remote import Remote
+from .schedule import Rule
+from .script import Held, Script
 from .serving import CallerGone, EngineStopped
-from .sglang import SGLang
 from .ticks import RealTicks, Ticks
 
-
-class Dialect(Protocol):
-    """What translates between HTTP and an engine's state."""
-
-    def answer(self, call: Call) -> Reply: ...
-
-
-DIALECTS: dict[str, Callable[[EngineOptions, EngineState, int], Dialect]] = {"sglang": SGLang}
+__all__ = ["DIALECTS", "MockEngine"]
 
 _MAX_BODY = 1 << 30
 _NO_ANSWER = Reply(0)
+_PARTING_SECONDS = 1.0
+"""How long who tells an engine to crash may need to read that it was heard."""
 
 
-class MockEngine:
+class MockEngine(Observed):
     """An engine on 127.0.0.1 that behaves like a real one and can be asked what it did.
 
     Use it as a context manager, or `start` and `stop` it. The keywords are those of
-    `EngineOptions`; `ticks` replaces the clock, with `ManualTicks` for one by hand.
+    `EngineOptions`; `ticks` replaces the clock, with `ManualTicks` for one by hand;
+    with `remote_control` it is controlled over HTTP too, by anyone, under `/_mock/`.
     An engine that was stopped starts again as new, on the same port, with its log kept.
     """
 
@@ -46,7 +47,7 @@ class MockEngine:
         model: str = "mock-model",
         model_path: str | None = None,
         weight_version: str = "default",
-        version: str = "0.5.23",
+        version: str | None = None,
         tp_size: int = 1,
         dp_size: int = 1,
         pp_size: int = 1,
@@ -56,6 +57,9 @@ class MockEngine:
         tick_seconds: float = 0.0,
         health_generation: bool = False,
         health_timeout: float = 1.0,
+        dev_mode: bool = True,
+        control: bool = True,
+        remote_control: bool = False,
         ticks: Ticks | None = None,
     ) -> None:
         if kind not in DIALECTS:
@@ -65,7 +69,7 @@ class MockEngine:
             model=model,
             model_path=model if model_path is None else model_path,
             weight_version=weight_version,
-            version=version,
+            version=DIALECTS[kind].version if version is None else version,
             tp_size=tp_size,
             dp_size=dp_size,
             pp_size=pp_size,
@@ -76,38 +80,87 @@ class MockEngine:
             health_generation=health_generation,
             health_timeout=health_timeout,
             port=port,
+            dev_mode=dev_mode,
+            control=control,
         )
         self._port = port
         self._ticks = RealTicks(tick_seconds) if ticks is None else ticks
         self._server: HttpServer | None = None
-        self._dialect: Dialect
+        self._starting = threading.RLock()
+        self._crashes: list[threading.Thread] = []
+        self._life: Life
         self._failures: list[Exception] = []
         self._changed = threading.Condition()
         self._log = Log(self._changed)
+        self._script = Script(self._changed)
+        self._remote = self._own_remote() if remote_control else None
         self._state = self._new_state()
         self._started = False
 
     def start(self) -> "MockEngine":
         """Listen; returns when the engine answers."""
-        if self._server is None:
-            if self._started:
-                self._state = self._new_state()
-            self._started = True
-            self._server = HttpServer(self._answer, port=self._port)
-            self._port = self._server.port
-            self._dialect = DIALECTS[self.kind](self._options, self._state, self._port)
-            self._ticks.start(self._state)
-            self._server.start()
+        with self._starting:
+            if self._server is None:
+                # Before anything else: who sees an engine that runs again can call it.
+                self._server = server = HttpServer(self._answer, port=self._port)
+                self._port = server.port
+                with self._changed:
+                    if self._started:
+                        self._state = self._new_state()
+                    self._started = True
+                    self._changed.notify_all()
+                self._life = Life(
+                    self.kind, self._options, self._state, self._port, lambda restart: self._die(server, restart)
+                )
+                self._ticks.start(self._state)
+                self._server.start()
         return self
 
     def stop(self) -> None:
         """Cut off every request, at once; no thread is left."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            self._state.stop()
-            self._ticks.stop(self._state)
-            server.stop()
-            self._failures += server.failures
+        self._halt()
+        for thread in self._crashes:
+            thread.join()
+
+    def crash(self) -> None:
+        """Close every connection and refuse new ones, until `restart`; the state is `dead`."""
+        self._fall()
+
+    def restart(self) -> None:
+        """Start as new on the same port, after a crash if the engine runs. Log and faults are kept."""
+        with self._starting:
+            self.crash()
+            self.start()
+
+    def fail(
+        self,
+        path: str,
+        fault: Fault,
+        *,
+        times: int | None = None,
+        method: str | None = None,
+        probability: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        """Let a fault happen to the next `times` requests for `path`, or to all until `clear_faults`.
+
+        `path` is a path, its first slash optional, or `*` for every one, the gateway's own
+        questions among them; `method` None is any. With a `probability` chance decides, from
+        `seed`. Of several faults that fit, a request meets the first that was given.
+        """
+        self._script.fail(Rule(fault, path, times, method, probability, seed))
+
+    def clear_faults(self) -> None:
+        """Let nothing go wrong any more; what hangs is closed, what waits goes on."""
+        self._script.clear()
+
+    def hold(self, path: str, *, times: int | None = 1, method: str | None = None) -> AbstractContextManager[Held]:
+        """Within the `with`, hold the next `times` requests for `path` before they have any effect.
+
+        They go on when they are released, at the latest when the block ends, and then meet
+        the faults that are planned for them.
+        """
+        return self._script.hold(path, times, method)
 
     def __enter__(self) -> "MockEngine":
         return self.start()
@@ -131,61 +184,6 @@ class MockEngine:
             raise RuntimeError("the engine has no port before it is started")
         return f"http://127.0.0.1:{self._port}"
 
-    @property
-    def state(self) -> str:
-        """`running`, `paused`, or `dead` after a call that kills a real engine."""
-        if self._state.crashed is not None:
-            return "dead"
-        return "paused" if self._state.paused else "running"
-
-    @property
-    def pause_mode(self) -> str | None:
-        """`abort`, `retract` or `in_place`; None when not paused."""
-        return self._state.pause_mode
-
-    @property
-    def weight_version(self) -> str:
-        """The version of the weights that serve."""
-        return self._state.weights.version
-
-    @property
-    def model_path(self) -> str:
-        """The path of the weights that serve."""
-        return self._state.weights.path
-
-    @property
-    def flushes(self) -> int:
-        """How often the prefix cache was emptied, by a refit too."""
-        return self._state.flushes
-
-    @property
-    def in_flight(self) -> int:
-        """How many generations have begun and not ended."""
-        return self._state.in_flight
-
-    @property
-    def parked(self) -> int:
-        """How many generations wait for the engine to take them in."""
-        return self._state.count(Phase.PARKED)
-
-    @property
-    def log(self) -> tuple[Entry, ...]:
-        """What arrived so far, in order."""
-        return self._log.entries
-
-    def calls(self, path: str) -> tuple[Entry, ...]:
-        """What arrived for one path, such as `pause_generation`."""
-        return self._log.calls(path)
-
-    def wait_until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
-        """Wait for something to be true of the engine; raises `TimeoutError` after `timeout` seconds.
-
-        `condition` is asked again after each change of the engine's state or log.
-        """
-        with self._changed:
-            if not self._changed.wait_for(condition, timeout):
-                raise TimeoutError(f"not true within {timeout:g} s; {self!r}")
-
     def check(self) -> None:
         """Raise the first exception that a thread of the engine met with and should not have."""
         failures = [*self._failures, *self._ticks.failures, *(self._server.failures if self._server else ())]
@@ -199,9 +197,50 @@ class MockEngine:
             checkpoints=self._options.checkpoints,
             generation_ticks=self._options.generation_ticks,
             changed=self._changed,
+            traits=DIALECTS[self.kind].traits(self._options.version),
         )
 
+    def remote(self) -> Remote:
+        """Its control over HTTP, to be served elsewhere."""
+        return Remote(self, self._script, lambda restart: (self.restart if restart else self.crash)(), later=False)
+
+    def _own_remote(self) -> Remote:
+        return Remote(self, self._script, lambda restart: self._life.crash(restart), later=True)
+
+    def _halt(self, grace: float = 0.0) -> None:
+        with self._starting:
+            if self._server is not None:
+                server, self._server = self._server, None
+                self._state.stop()
+                self._ticks.stop(self._state)
+                server.stop(grace)
+                self._failures += server.failures
+
+    def _fall(self, grace: float = 0.0) -> None:
+        with self._starting:
+            if self._server is not None:
+                self._state.crash("it was told to crash")
+                self._halt(grace)
+
+    def _die(self, server: HttpServer, restart: bool) -> None:
+        """Crash from the thread of a request, which must end before the engine can."""
+
+        def crash() -> None:
+            try:
+                with self._starting:
+                    if self._server is server:
+                        self._fall(_PARTING_SECONDS)
+                        if restart:
+                            self.start()
+            except OSError as failure:
+                self._failures.append(failure)
+
+        self._crashes.append(threading.Thread(target=crash, name="engine-crash", daemon=True))
+        self._crashes[-1].start()
+
     def _answer(self, request: Request) -> Reply:
+        if self._remote is not None and (reply := self._remote(request)):
+            return reply
         try:
             body = request.body.read(_MAX_BODY)
         except (BodyTooLarge, ValueError):
@@ -219,7 +258,7 @@ class MockEngine:
         if self._state.stopped:
             return _NO_ANSWER
         try:
-            return self._dialect.answer(call)
+            return self._script.play(call, self._life)
         except (EngineStopped, CallerGone):
             return _NO_ANSWER
         except Exception as failure:

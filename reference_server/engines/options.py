@@ -12,7 +12,9 @@ class EngineOptions:
     `tick_seconds` how long a tick takes, 0 for as fast as possible. `checkpoints` are
     the model paths that load, None for all; they may change while the engine runs. With
     `health_generation`, `/health` asks for a token, as a real engine does, and waits
-    `health_timeout` seconds for it; without, it is 200 at once.
+    `health_timeout` seconds for it; without, it is 200 at once. Without `dev_mode` a vLLM
+    has no routes for its control, without `control` a TokenSpeed answers there that it
+    has no control port.
     """
 
     model: str
@@ -29,6 +31,8 @@ class EngineOptions:
     health_generation: bool
     health_timeout: float
     port: int
+    dev_mode: bool = True
+    control: bool = True
 
     def __post_init__(self) -> None:
         for name in ("model", "model_path", "version"):

@@ -21,7 +21,20 @@ class Call:
 
     def query(self, name: str) -> str | None:
         """A query parameter; of several the last."""
-        return dict(parse_qsl(self.request.query, keep_blank_values=True)).get(name)
+        return self.queries.get(name)
+
+    @property
+    def queries(self) -> dict[str, str]:
+        """Every query parameter; of several of one name the last."""
+        return dict(self._pairs)
+
+    def repeated(self, name: str) -> list[str]:
+        """A query parameter that may come more than once."""
+        return [value for key, value in self._pairs if key == name]
+
+    @property
+    def _pairs(self) -> list[tuple[str, str]]:
+        return parse_qsl(self.request.query, keep_blank_values=True)
 
     def gone(self) -> bool:
         """Whether the caller has gone away."""

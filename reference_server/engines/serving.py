@@ -1,16 +1,19 @@
 """The serving half of an engine: requests arrive, wait, get their tokens, end.
 
 Requests come in through a door. While the engine is paused, or a refit waits for
-its turn, the door is shut and what arrives is parked; when it opens, the parked come
-in, in the order of their arrival. Inside, each generation gets a token a tick.
+its turn, the door is shut and what arrives is parked, or refused; when it opens, the
+parked come in, in the order of their arrival. Inside, each generation gets a token a
+tick, unless a pause has frozen them.
 """
 
+import abc
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from .batch import Batch
 from .generations import Generation, Phase, Progress, Wanted
+from .traits import PAUSE_MODES, RUNNING, PauseMode, Traits
 from .weights import Weights
 
 Gone = Callable[[], bool]
@@ -27,12 +30,16 @@ class CallerGone(Exception):
     """The caller went away; what it asked for is removed."""
 
 
+class NothingNew(Exception):
+    """The engine is paused, and refuses what arrives in such a pause."""
+
+
 def stays() -> bool:
     """A caller that does not go away."""
     return False
 
 
-class Serving:
+class Serving(abc.ABC):
     """Every method may be called from any thread.
 
     `changed` is notified after each change; its lock guards everything. `crashed` is
@@ -41,11 +48,18 @@ class Serving:
     """
 
     def __init__(
-        self, weights: Weights, generation_ticks: int, clock: Callable[[], float], changed: threading.Condition
+        self,
+        weights: Weights,
+        generation_ticks: int,
+        clock: Callable[[], float],
+        changed: threading.Condition,
+        traits: Traits,
     ) -> None:
         self.changed = changed
         self.pause_mode: str | None = None
         self.crashed: str | None = None
+        self._traits = traits
+        self._draining = False
         self._stopped = False
         self._refits_waiting = 0
         self._batch = Batch(generation_ticks, weights)
@@ -59,6 +73,11 @@ class Serving:
     @property
     def paused(self) -> bool:
         return self.pause_mode is not None
+
+    @property
+    def frozen(self) -> bool:
+        """Whether no generation gets a token: paused, and not in order to drain."""
+        return self.paused and not self._draining
 
     @property
     def stopped(self) -> bool:
@@ -75,8 +94,10 @@ class Serving:
             return len(self._batch.within(*phases))
 
     def arrive(self, wanted: Sequence[Wanted]) -> list[Generation]:
-        """Take in requests, all or none, without waiting; raises `DuplicateRequest`."""
+        """Take in requests, all or none, without waiting; raises `DuplicateRequest` and `NothingNew`."""
         with self._changing():
+            if self.pause_mode in self._traits.refuses:
+                raise NothingNew
             new = self._batch.add(wanted, self._clock())
             self._let_in()
             return new
@@ -106,17 +127,20 @@ class Serving:
             self._batch.end(generations, "gone")
             self.changed.notify_all()
 
-    def abort(self, id: str | None = None) -> None:
-        """End the generation in flight that has this id, None for all. The parked stay.
+    def abort(self, id: str | None = None) -> int:
+        """End the generation that has this id, None for all; how many that were.
 
-        What a pause has frozen ends when the engine resumes, not before.
+        The parked stay, unless the engine has them in its own queue. What an `in_place`
+        pause has frozen ends when the engine resumes, not before.
         """
         with self._changing():
-            inside = self._batch.within(Phase.RUNNING, Phase.QUEUED)
+            parked = (Phase.PARKED,) if self._traits.queues else ()
+            inside = self._batch.within(Phase.RUNNING, Phase.QUEUED, *parked)
             meant = [one for one in inside if id in (None, one.wanted.id)]
-            frozen = [one for one in meant if self.paused and one.phase is Phase.RUNNING]
-            self._batch.doom(frozen)
-            self._batch.end([one for one in meant if one not in frozen], "abort")
+            doomed = [one for one in meant if self._mode.dooms and one.phase is Phase.RUNNING]
+            self._batch.doom(doomed)
+            self._batch.end([one for one in meant if one not in doomed], "abort")
+            return len(meant)
 
     def crash(self, reason: str) -> None:
         """Die: neither who waits nor who comes later gets an answer."""
@@ -133,17 +157,30 @@ class Serving:
     def wait_for_work(self) -> bool:
         """See `ticks.Steps`."""
         with self.changed:
-            self.changed.wait_for(lambda: self.stopped or (not self.paused and self.count(Phase.RUNNING)))
+            self.changed.wait_for(lambda: self.stopped or (not self.frozen and self.count(Phase.RUNNING)))
             return not self.stopped
 
     def step(self) -> None:
-        """See `ticks.Steps`. Nothing happens on a paused engine."""
+        """See `ticks.Steps`. Nothing happens on an engine that is frozen."""
         with self.changed:
-            if not self.paused:
-                self._batch.step()
-                self.changed.notify_all()
+            if self.frozen:
+                return
+            why = self._unfit()
+            if why and self.count(Phase.RUNNING):
+                self.crash(why)
+                return
+            self._batch.step()
+            self.changed.notify_all()
 
     # Under the lock.
+
+    @property
+    def _mode(self) -> PauseMode:
+        return RUNNING if self.pause_mode is None else PAUSE_MODES[self.pause_mode]
+
+    @abc.abstractmethod
+    def _unfit(self) -> str | None:
+        """Why generating would kill the engine, None if it would not."""
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

@@ -35,10 +35,14 @@ class Invalid(Exception):
         super().__init__(*problems)
         self.problems = problems
 
-    def reply(self) -> Reply:
+    @property
+    def sentence(self) -> str:
         count = len(self.problems)
         lines = [f"{count} validation error{'s' * (count > 1)}:", *(f"  {problem}" for problem in self.problems)]
-        return error("\n".join(lines), "Bad Request")
+        return "\n".join(lines)
+
+    def reply(self) -> Reply:
+        return error(self.sentence, "Bad Request")
 
 
 def error(message: str, kind: str) -> Reply:
@@ -48,19 +52,23 @@ def error(message: str, kind: str) -> Reply:
 
 def body(call: Call, fields: Fields) -> dict[str, Any]:
     """The fields of a JSON object with their defaults, others left out; raises `Invalid`."""
-    sent = _json_object(call)
+    return checked(_json_object(call), fields)
+
+
+def checked(sent: Mapping[str, object], fields: Fields, place: str = "body") -> dict[str, Any]:
+    """The fields of what was sent with their defaults, others left out; raises `Invalid`."""
     values: dict[str, Any] = {}
     problems = []
     for name, (check, default) in fields.items():
         if name not in sent:
             values[name] = default
             if default is REQUIRED:
-                problems.append(_problem("missing", ("body", name), "Field required", sent))
+                problems.append(problem("missing", (place, name), "Field required", sent))
             continue
         try:
             values[name] = check(sent[name])
         except Wrong as wrong:
-            problems.append(_problem(wrong.kind, ("body", name), str(wrong), sent[name]))
+            problems.append(problem(wrong.kind, (place, name), str(wrong), sent[name]))
     if problems:
         raise Invalid(*problems)
     return values
@@ -75,10 +83,10 @@ def seconds(call: Call, name: str) -> float:
         value = float(text)
     except ValueError:
         sentence = "Input should be a valid number, unable to parse string as a number"
-        raise Invalid(_problem("float_parsing", ("query", name), sentence, text)) from None
+        raise Invalid(problem("float_parsing", ("query", name), sentence, text)) from None
     if not value >= 0:
         sentence = "Input should be greater than or equal to 0"
-        raise Invalid(_problem("greater_than_equal", ("query", name), sentence, text))
+        raise Invalid(problem("greater_than_equal", ("query", name), sentence, text))
     return value
 
 
@@ -86,6 +94,15 @@ def is_json(call: Call) -> bool:
     """Whether the body is declared to be JSON; a body without a type is not."""
     kind, _, subtype = (call.request.header("content-type") or "").partition(";")[0].strip().lower().partition("/")
     return kind == "application" and (subtype == "json" or subtype.endswith("+json"))
+
+
+def read_json(call: Call) -> object:
+    """The body, read as JSON; raises `Invalid`."""
+    try:
+        return json.loads(call.body)
+    except (ValueError, RecursionError) as error:
+        place = ("body", getattr(error, "pos", 0))
+        raise Invalid(problem("json_invalid", place, "JSON decode error", {})) from None
 
 
 def string(value: object) -> object:
@@ -113,12 +130,34 @@ def integer(value: object) -> object:
     raise Wrong("int_type", "Input should be a valid integer")
 
 
+def number(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise Wrong("float_type", "Input should be a valid number")
+
+
 def at_least(minimum: int) -> Check:
     def checked(value: object) -> object:
         number = integer(value)
         if isinstance(number, int) and number >= minimum:
             return number
         raise Wrong("greater_than_equal", f"Input should be greater than or equal to {minimum}")
+
+    return checked
+
+
+def between(lowest: int, highest: int) -> Check:
+    """For a query, where a number is text."""
+
+    def checked(value: object) -> object:
+        text = str(value)
+        if not (text.isascii() and text.removeprefix("-").isdigit()):
+            raise Wrong("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
+        if int(text) < lowest:
+            raise Wrong("greater_than_equal", f"Input should be greater than or equal to {lowest}")
+        if int(text) > highest:
+            raise Wrong("less_than_equal", f"Input should be less than or equal to {highest}")
+        return int(text)
 
     return checked
 
@@ -170,17 +209,13 @@ def one_of(*choices: str) -> Check:
 
 def _json_object(call: Call) -> dict[str, object]:
     if not call.body:
-        raise Invalid(_problem("missing", ("body",), "Field required", None))
-    value: object = call.body
-    if is_json(call):
-        try:
-            value = json.loads(call.body)
-        except (ValueError, RecursionError):
-            raise Invalid(_problem("json_invalid", ("body", 0), "JSON decode error", {})) from None
+        raise Invalid(problem("missing", ("body",), "Field required", None))
+    value: object = read_json(call) if is_json(call) else call.body
     if not isinstance(value, dict):
-        raise Invalid(_problem("dict_type", ("body",), "Input should be a valid dictionary", value))
+        raise Invalid(problem("dict_type", ("body",), "Input should be a valid dictionary", value))
     return value
 
 
-def _problem(kind: str, place: tuple[str | int, ...], message: str, value: object) -> object:
+def problem(kind: str, place: tuple[str | int, ...], message: str, value: object) -> dict[str, object]:
+    """One thing that is wrong with a request."""
     return {"type": kind, "loc": place, "msg": message, "input": value}
