@@ -50,7 +50,12 @@ class Fleet:
         ids = Ids(lambda: next(clock), random.Random(seed))
         settings = {"enable_rl": True, "health_check": False, "drain_secs": 0.0, **(gateway or {})}
         self._slowness = Slowness()
-        self.gateway = Gateway(ids=ids, keep_log=True, first=self._slowness, **settings)  # type: ignore[arg-type]  # Config checks
+        self.gateway = Gateway(
+            ids=ids,
+            keep_log=True,
+            first=self._slowness,
+            **settings,  # type: ignore[arg-type]  # Config checks
+        )
         self._labels = dict(labels or {})
         self._ids: dict[str, MockEngine] = {}
         self._stack = ExitStack()

@@ -152,8 +152,7 @@ class _Request:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self._cleared():
             with self._changed:
-                over = lambda: self._cleared() or self._actor.stopped  # noqa: E731  # used on the next line only
-                self._changed.wait_for(over, min(left, _POLL_SECONDS))
+                self._changed.wait_for(lambda: self._cleared() or self._actor.stopped, min(left, _POLL_SECONDS))
             if self._actor.stopped:
                 raise EngineStopped
             if not alone and self._call.gone():
