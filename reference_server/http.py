@@ -83,6 +83,7 @@ class _Connections:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._threads: dict[socket.socket, threading.Thread] = {}
+        self._ending: list[threading.Thread] = []
         self._busy: set[socket.socket] = set()
         self.closing = False
 
@@ -92,7 +93,10 @@ class _Connections:
 
     def remove(self, connection: socket.socket) -> None:
         with self._changed:
-            self._threads.pop(connection, None)
+            # A thread ends after its connection: `close` waits for it too.
+            self._ending = [one for one in self._ending if one.is_alive()]
+            if thread := self._threads.pop(connection, None):
+                self._ending.append(thread)
             self._busy.discard(connection)
             self._changed.notify_all()
 
@@ -108,7 +112,7 @@ class _Connections:
             for connection in self._threads.keys() - self._busy:
                 _shutdown(connection, socket.SHUT_RD)
             self._changed.wait_for(lambda: not self._busy, grace)
-            threads = list(self._threads.values())
+            threads = [*self._threads.values(), *self._ending]
             for connection in self._threads:
                 _shutdown(connection, socket.SHUT_RDWR)
         cut()

@@ -133,6 +133,12 @@ def test_so_is_the_timeout_of_one_call(name: str, timeout: Any, error: type[Exce
     assert script.asked == []
 
 
+def test_without_one_it_is_ten_minutes() -> None:
+    rl, script = fanning_out()
+    rl.fanout("x", {}, selector="a=b")
+    assert (rl.timeout, script.timeouts) == (600, [600])
+
+
 @pytest.mark.parametrize("timeout", [None, 0.25, 5, 3600.0])
 def test_the_timeout_of_one_call_replaces_the_clients_in_both_directions(timeout: float | None) -> None:
     rl, script = fanning_out(timeout=60)

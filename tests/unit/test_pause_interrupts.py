@@ -11,7 +11,7 @@ import pytest
 
 from smg.rl import RlError, paused
 
-from .fleet import PAUSE, RESUME, Fleet, chain
+from .fleet import PAUSE, RESUME, Fleet, chain, in_another_thread, leave
 
 
 class Leaving:
@@ -66,6 +66,21 @@ def test_during_the_resume_it_is_held_back_until_that_has_ended(leaving: Leaving
     assert leaving.early == [False]
     assert fleet.log == [PAUSE, RESUME]
     assert chain(error) == [error]
+
+
+@pytest.mark.parametrize("resume", [None, RlError("no")], ids=["well", "failed"])
+def test_afterwards_signals_are_handled_as_before(control_c: Callable[[], None], resume: RlError | None) -> None:
+    def handler(number: int, frame: object) -> None:
+        """A user's own."""
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, handler) for number in signals]
+    try:
+        leave(Fleet(resume=resume))
+        assert [signal.getsignal(number) for number in signals] == [handler, handler]
+    finally:
+        for number, old in zip(signals, before, strict=True):
+            signal.signal(number, old)
 
 
 @pytest.mark.parametrize("where", ["pause", "block"])
@@ -127,3 +142,33 @@ def test_a_second_one_during_the_resume_is_not_held_back(leaving: Leaving) -> No
         assert error.args == (2,)
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+def terminate() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_sigterm_is_an_exit_after_the_resume_for_those_who_ask() -> None:
+    fleet, before = Fleet(), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as caught, paused(fleet.rl, "a=b", sigterm=True):
+        terminate()
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert fleet.log == [PAUSE, RESUME]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_during_the_resume_it_is_held_back_as_well() -> None:
+    fleet = Fleet(resume=terminate)
+    with pytest.raises(SystemExit), paused(fleet.rl, "a=b", sigterm=True):
+        pass
+    assert fleet.log == [PAUSE, RESUME]
+
+
+def test_another_thread_may_ask_for_it_in_vain() -> None:
+    def pause() -> object:
+        with paused(fleet.rl, "a=b", sigterm=True):
+            return signal.getsignal(signal.SIGTERM)
+
+    fleet, before = Fleet(), signal.getsignal(signal.SIGTERM)
+    assert in_another_thread(pause) is before
+    assert fleet.log == [PAUSE, RESUME]
