@@ -10,6 +10,7 @@ from .routing import Call, Route
 from .sglang_generate import SGLangGenerate
 from .sglang_identity import SGLangIdentity
 from .sglang_openai import SGLangOpenAI
+from .sglang_weights import SGLangWeights, Unasserted
 from .validation import REQUIRED, Fields, boolean, list_of, one_of, optional, string
 
 _MEMORY = ("kv_cache", "weights", "cuda_graph")
@@ -48,12 +49,22 @@ class SGLang:
         self._options, self._state = options, state
         identity = SGLangIdentity(options, state, port)
         generate, openai = SGLangGenerate(state), SGLangOpenAI(state)
+        weights = SGLangWeights(options, state)
+        frame = {
+            "/begin_weight_update": Route("POST", weights.begin),
+            "/end_weight_update": Route("POST", weights.end),
+        }
         self.routes = {
             "/": Route("GET", lambda call: Reply.of_json(200, "SGLang is running")),
             "/pause_generation": Route("POST", self._pause),
             "/continue_generation": Route("POST", self._continue),
             "/update_weights_from_disk": Route("POST", self._refit),
             "/update_weight_version": Route("POST", self._rename),
+            "/update_weights_from_distributed": Route("POST", weights.from_group),
+            "/update_weights_from_tensor": Route("POST", weights.from_tensors),
+            "/init_weights_update_group": Route("POST", weights.init_group),
+            "/destroy_weights_update_group": Route("POST", weights.destroy_group),
+            **(frame if weights.framed else {}),
             "/flush_cache": Route("GET POST", self._flush),
             "/abort_request": Route("POST", self._abort),
             "/release_memory_occupation": Route("GET POST", lambda call: self._memory(call, state.sleep)),
@@ -75,6 +86,8 @@ class SGLang:
             return routing.answer(self.routes, call, self._options.api_key)
         except validation.Invalid as invalid:
             return invalid.reply()
+        except Unasserted:
+            return Reply.of_text(500, "Internal Server Error")
 
     def _pause(self, call: Call) -> Reply:
         self._state.pause(validation.body(call, _PAUSE)["mode"])
