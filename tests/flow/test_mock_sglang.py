@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -420,9 +421,7 @@ class TestIdentity:
 
 
 class TestRoutes:
-    @pytest.mark.parametrize(
-        "path", ["/nope", "/get_weight_version", "/update_weights_from_tensor", "/init_weights_update_group", "/nope/"]
-    )
+    @pytest.mark.parametrize("path", ["/nope", "/get_weight_version", "/update_weights_from_ipc", "/nope/"])
     def test_404(self, engine: MockEngine, path: str) -> None:
         answer = post(engine, path)
         assert (answer.status, answer.type, answer.json) == (404, "application/json", {"detail": "Not Found"})
@@ -487,3 +486,82 @@ class TestKey:
         assert [entry.authorized for entry in guarded.log] == [True, False]
         for shown in (guarded, guarded.log, guarded._options, vars(guarded.log[0])):
             assert "secret" not in repr(shown)
+
+
+class TestHandedWeights:
+    """As recorded from SGLang 0.5.23 with a gloo group."""
+
+    GROUP = {"master_address": "127.0.0.1", "master_port": 29600, "rank_offset": 1, "world_size": 2}
+    TENSOR = {"names": ["a"], "dtypes": ["float32"], "shapes": [[1]]}
+
+    def test_a_broadcast_needs_a_frame_then_a_group(self, engine: MockEngine) -> None:
+        outside = post(engine, "/update_weights_from_distributed", self.TENSOR)
+        assert (outside.status, outside.json) == (
+            400,
+            {
+                "success": False,
+                "message": "update_weights_from_distributed must run between begin_weight_update() and end_weight_update()",
+            },
+        )
+        assert post(engine, "/begin_weight_update", {}).json == {"success": True, "message": "Success"}
+        nowhere = post(engine, "/update_weights_from_distributed", {**self.TENSOR, "group_name": "nope"})
+        assert (nowhere.status, nowhere.json) == (
+            400,
+            {
+                "success": False,
+                "message": "Failed to receive weights: Group nope not in []. "
+                "Please call `init_weights_update_group` first.",
+            },
+        )
+        assert post(engine, "/end_weight_update", {}).json == {"success": True, "message": "Success"}
+
+    def test_init_and_broadcast_block_until_the_trainer_does_its_part(self, engine: MockEngine) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            joining = pool.submit(post, engine, "/init_weights_update_group", self.GROUP)
+            engine.wait_until(lambda: bool(engine.calls("init_weights_update_group")))
+            assert not joining.done()
+            engine.join()
+            assert joining.result().json == {
+                "success": True,
+                "message": "Succeeded to initialize custom process group.",
+            }
+            post(engine, "/begin_weight_update", {})
+            sending = pool.submit(
+                post, engine, "/update_weights_from_distributed", {**self.TENSOR, "weight_version": "77"}
+            )
+            engine.wait_until(lambda: bool(engine.calls("update_weights_from_distributed")))
+            assert (sending.done(), engine.weight_version) == (False, "1")
+            engine.join()
+            assert sending.result().json == {
+                "success": True,
+                "message": "Succeeded to update parameter online. Weight version updated to 77.",
+            }
+        assert engine.weight_version == "77"
+
+    def test_a_group_is_destroyed_once(self, engine: MockEngine) -> None:
+        answer = post(engine, "/destroy_weights_update_group", {})
+        assert (answer.status, answer.json) == (
+            400,
+            {"success": False, "message": "The group to be destroyed does not exist."},
+        )
+
+    def test_more_than_one_data_parallel_rank_trips_an_assertion(self) -> None:
+        with MockEngine("sglang", dp_size=2) as engine:
+            for path, body in (
+                ("/init_weights_update_group", self.GROUP),
+                ("/update_weights_from_distributed", self.TENSOR),
+                ("/update_weights_from_tensor", {"serialized_named_tensors": ["AAAA"]}),
+            ):
+                answer = post(engine, path, body)
+                assert (answer.status, answer.type, answer.body) == (
+                    500,
+                    "text/plain; charset=utf-8",
+                    b"Internal Server Error",
+                )
+
+    def test_an_older_engine_has_no_frame(self) -> None:
+        with MockEngine("sglang", version="0.5.15") as engine:
+            assert post(engine, "/begin_weight_update", {}).status == 404
+            tensors = {"serialized_named_tensors": ["AAAA"], "weight_version": "5"}
+            assert post(engine, "/update_weights_from_tensor", tensors).status == 200
+            assert engine.weight_version == "5"

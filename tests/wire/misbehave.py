@@ -84,7 +84,12 @@ class Peer:
             self.request.body += data
 
     def until_stopped(self) -> None:
-        select.select([self._stop], [], [], PATIENCE)
+        self.rests(PATIENCE)
+
+    def rests(self, seconds: float) -> None:
+        """Do nothing for this time."""
+        if select.select([self._stop], [], [], seconds)[0]:
+            raise _Stopped
 
     def _some(self) -> bytes:
         data = self.connection.recv(1 << 16) if self.waits() else b""
@@ -211,6 +216,13 @@ def refusing_early(data: bytes) -> Script:
         socket.socket.shutdown(peer.connection, socket.SHUT_WR)
 
     return play
+
+
+def sipping(peer: Peer) -> None:
+    """Read a large body in small pieces: each is in time, all of them are not."""
+    peer.receive_head()
+    while peer.connection.recv(1 << 18):
+        peer.rests(0.05)
 
 
 def silent(peer: Peer) -> None:

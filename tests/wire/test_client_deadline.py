@@ -13,7 +13,7 @@ import pytest
 from smg.rl import RL, RlConnectionError, RlTimeoutError, paused
 
 from ..calls import CALLS
-from .misbehave import Peer, Script, answer, deaf, dripping, keeping, silent
+from .misbehave import Peer, Script, answer, deaf, dripping, keeping, silent, sipping
 from .serving import LISTING, Serve
 
 SHORT, LONG = 0.3, 5.0
@@ -62,6 +62,11 @@ def test_a_longer_timeout_of_one_call_holds(serve: Serve) -> None:
 def test_a_gateway_that_does_not_read_ends_the_call_too(serve: Serve) -> None:
     with pytest.raises(RlTimeoutError):
         RL(serve(deaf).url).call("w0", "x", "x" * (16 << 20), timeout=SHORT)
+
+
+def test_so_does_one_that_reads_too_slowly(serve: Serve) -> None:
+    with pytest.raises(RlTimeoutError):
+        RL(serve(sipping).url).call("w0", "x", "x" * (48 << 20), timeout=SHORT)
 
 
 def test_so_does_one_that_does_not_accept() -> None:

@@ -118,13 +118,19 @@ def test_a_client_goes_on_after_a_failure(serve: Serve) -> None:
     assert rl.workers() == []
 
 
-def test_an_interrupt_while_connecting_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_connecting_ends_that_and_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[object] = []
+
     def connect(self: socket.socket, address: object) -> None:
+        tried.append(address)
         raise KeyboardInterrupt
 
+    two = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in (1, 2)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: two)
     monkeypatch.setattr(socket.socket, "connect", connect)
     with pytest.raises(KeyboardInterrupt) as caught:
-        RL("http://127.0.0.1:1").workers()
+        RL("http://gateway.test:1").workers()
+    assert tried == [("127.0.0.1", 1)]
     caught.value.__traceback__ = None
     del caught
     gc.collect()  # an open socket would give its ResourceWarning now
