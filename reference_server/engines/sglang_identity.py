@@ -1,6 +1,7 @@
 """What SGLang 0.5.23 tells about itself."""
 
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 
 from ..wire import Reply
@@ -22,6 +23,45 @@ _NOT_COUNTED = (
     "total_prefill_uncached_tokens",
     "total_prefill_busy_us",
 )
+_QUEUES = ("waiting", "grammar", "paused", "retracted", "prealloc_ready")
+_DISAGGREGATION = (
+    "prefill_bootstrap_queue_reqs",
+    "prefill_inflight_queue_reqs",
+    "decode_prealloc_queue_reqs",
+    "decode_transfer_queue_reqs",
+    "decode_retracted_queue_reqs",
+)
+_SECTIONS: Mapping[str, object] = {
+    "memory": {"weight_gb": 0.0, "kv_cache_gb": 0.0, "graph_gb": 0.0, "token_capacity": _MAX_TOKENS},
+    "disaggregation": {
+        "mode": "null",
+        **dict.fromkeys(_DISAGGREGATION, 0),
+        "kv_transfer_speed_gb_s": 0.0,
+        "kv_transfer_latency_ms": 0.0,
+    },
+    "queues": dict.fromkeys(_QUEUES, 0),
+}
+_ASKED_AS = {"memory": "memory", "disaggregation": "disagg", "queues": "queues"}
+_EMBEDDING: Mapping[str, object] = {
+    **dict.fromkeys(("family", "task", "execution", "attention"), "none"),
+    "pooling": "model_defined",
+    "normalize": False,
+    "postprocessor": "none",
+    "tokenizer_special_tokens": "model_default",
+    **dict.fromkeys(("supports_dimensions", "supports_token_embeddings", "supports_multimodal"), False),
+    **dict.fromkeys(("requires_embedding_flag", "auto_enable_embedding"), False),
+    "bcg_eligibility": "disabled",
+    **dict.fromkeys(("safe_disable_kv_cache", "safe_disable_radix_cache", "safe_disable_chunked_prefill"), False),
+    "enabled": False,
+    "matryoshka_dimensions": [],
+    "bcg": {
+        "prefill_backend": "disabled",
+        "enabled": False,
+        "capture_token_budget": 2048,
+        "capture_batch_sizes": [4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048],
+    },
+    "cache": dict.fromkeys(("kv_cache_disabled", "radix_cache_disabled", "chunked_prefill_disabled"), False),
+}
 _NOT_MEASURED = ("token_usage", "gen_throughput", "cache_hit_rate", "utilization")
 
 
@@ -53,6 +93,7 @@ class SGLangIdentity:
             "has_audio_understanding": False,
             "model_type": "llama",
             "architectures": ["LlamaForCausalLM"],
+            "embedding": _EMBEDDING,
         }
         return Reply.of_json(200, info)
 
@@ -112,9 +153,17 @@ class SGLangIdentity:
             "version": self._options.version,
             "accelerator": None,
             "num_accelerators": self._options.tp_size * self._options.pp_size,
-            "loads": [self._load(rank, now.timestamp()) for rank in range(self._options.dp_size)],
+            "loads": [
+                {**self._load(rank, now.timestamp()), **self._sections(call.query("include"))}
+                for rank in range(self._options.dp_size)
+            ],
         }
         return Reply.of_json(200, answer)
+
+    def _sections(self, include: str | None) -> dict[str, object]:
+        """What `include` asks for beyond the core, all of it by default."""
+        asked = {"all"} if include is None else set(include.split(","))
+        return {name: values for name, values in _SECTIONS.items() if asked & {_ASKED_AS[name], "all"}}
 
     def _load(self, rank: int, now: float) -> dict[str, object]:
         return {
