@@ -99,11 +99,16 @@ def failure(failure: "Failure", asked: str, hide: Hide) -> RlError:
     return _error(kind, asked, 0, failure.code, failure.detail, None, hide)
 
 
+_DEV_MODE = {"pause", "resume", "is_paused", "sleep", "wake_up", "collective_rpc", "reset_prefix_cache"}
+
+
 def partial(answer: Answer, result: FanoutResult, path: str, *, without_body: bool) -> FanoutError:
     """The exception for a fan-out with failed targets."""
     text = f"{len(result.failed)} of {result.total} workers failed {path}: {named(result)}"
     if without_body and any(failure.status == 400 for failure in result.failed):
         text += " (the call had no body: SGLang wants one, send {})"
+    if path in _DEV_MODE and any(failure.status == 404 for failure in result.failed):
+        text += " (vLLM has this route with VLLM_SERVER_DEV_MODE=1 in its environment only)"
     return FanoutError(answer.hide(f"fanout_partial (HTTP {answer.status}): {text}"), answer.status, result)
 
 
