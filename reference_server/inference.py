@@ -60,7 +60,9 @@ class Inference:
         call = self._connect(worker, Message(request.method, target, headers, body))
         if not self._window.run([call], request.caller.gone):
             return Reply(0)
-        self._breakers.note(worker.id, isinstance(call.outcome, Head) and call.outcome.status < 500)
+        # An engine that asks to be asked later is paused or full, not ill.
+        if not (isinstance(call.outcome, Head) and call.outcome.status == 503):
+            self._breakers.note(worker.id, isinstance(call.outcome, Head) and call.outcome.status < 500)
         return _relayed(worker, call.outcome)
 
 

@@ -80,7 +80,8 @@ def named(result: FanoutResult) -> str:
 def _said(result: FanoutResult, failure: FanoutFailure) -> str:
     """The first line of what the engine said; later ones may repeat what it was sent."""
     answer = result.results.get(failure.worker_id)
-    text: Json = answer.body if answer else None
+    # An answer that was cut is a piece of JSON, and what it repeats is anywhere.
+    text: Json = answer.body if answer and not answer.truncated else None
     for key in ("error", "message", "detail"):
         if isinstance(text, dict):
             text = text.get(key, text)
