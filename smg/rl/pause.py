@@ -127,7 +127,10 @@ class paused(contextlib.ContextDecorator):
             if error is None:
                 raise
             hang(second, behind=error)
-            note(error, f"The resume failed as well, engines may still be paused: {_who(second)}")
+            sentence = f"The resume failed as well, engines may still be paused: {_who(second)}"
+            note(error, sentence)
+            # What is on its way may be caught by who knows nothing of a pause.
+            _log_error(sentence)
         else:
             if error is not None and self._pause.quarantined:
                 self._name_the_stuck(error)
@@ -165,6 +168,13 @@ class paused(contextlib.ContextDecorator):
                 error.still_paused = stuck  # type: ignore[attr-defined]  # on whatever is on its way
             pause.still_paused = stuck
             note(error, remedy(pause, self._routes, getattr(self._rl, "base_url", "URL")))
+
+
+def _log_error(sentence: str) -> None:
+    # Here, as most programs never need it.
+    import logging
+
+    logging.getLogger("smg.rl").error(sentence)
 
 
 def _who(error: Exception) -> str:

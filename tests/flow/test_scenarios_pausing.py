@@ -188,7 +188,7 @@ def test_a13_an_engine_whose_refit_failed_stays_paused_on_request(quarantine: bo
         assert pause.quarantined == failed.value.still_paused == named
 
 
-def test_a14_a_failed_resume_hangs_on_the_error_of_the_block() -> None:
+def test_a14_a_failed_resume_hangs_on_the_error_of_the_block(caplog: pytest.LogCaptureFixture) -> None:
     with Fleet(sglang=2) as fleet:
         lost = fleet.engines[1]
         lost.fail(RESUME, faults.Status(500), times=1)
@@ -199,6 +199,8 @@ def test_a14_a_failed_resume_hangs_on_the_error_of_the_block() -> None:
         assert "mine" in shown and RESUME in shown and lost.url in shown
         notes = " ".join(getattr(caught.value, "__notes__", ["The resume failed as well, smg rl resume"]))
         assert "The resume failed as well" in notes and "smg rl resume" in notes
+        logged = [(record.name, record.levelname, lost.url in record.getMessage()) for record in caplog.records]
+        assert logged == [("smg.rl", "ERROR", True)]
 
 
 def test_e7_the_end_of_an_inner_pause_resumes_also_what_the_outer_one_paused() -> None:
