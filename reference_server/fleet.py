@@ -50,12 +50,9 @@ class Fleet:
         ids = Ids(lambda: next(clock), random.Random(seed))
         settings = {"enable_rl": True, "health_check": False, "drain_secs": 0.0, **(gateway or {})}
         self._slowness = Slowness()
-        self.gateway = Gateway(
-            ids=ids,
-            keep_log=True,
-            first=self._slowness,
-            **settings,  # type: ignore[arg-type]  # Config checks
-        )
+        self._settings = {"ids": ids, "keep_log": True, "first": self._slowness, **settings}
+        self._failures: list[Exception] = []
+        self.gateway = self._new_gateway()
         self._labels = dict(labels or {})
         self._ids: dict[str, MockEngine] = {}
         self._stack = ExitStack()
@@ -77,7 +74,8 @@ class Fleet:
         try:
             for engine in self.engines:
                 self._stack.enter_context(engine)
-            self._stack.enter_context(self.gateway)
+            self._stack.callback(lambda: self.gateway.stop())
+            self.gateway.start()
             self._register(self.engines)
         except BaseException:
             self.stop()
@@ -111,6 +109,15 @@ class Fleet:
         self.gateway.registry.remove([known[e.url] for e in chosen if e.url in known])
         self._register(chosen)
 
+    def restart_gateway(self, *engines: MockEngine) -> None:
+        """Another gateway at the same URL, which knows engines (all, when none is named) under
+        new ids. Calls that were running are cut off."""
+        self.gateway.stop()
+        self._failures += self.gateway.failures
+        self.gateway = self._new_gateway(port=int(self.url.rpartition(":")[2]))
+        self.gateway.start()
+        self._register(list(engines) or self.engines)
+
     def slow(self, seconds: float) -> None:
         """From now on the gateway thinks for `seconds` before it takes up a request of the control
         plane; 0 ends that, for those who wait too."""
@@ -118,13 +125,16 @@ class Fleet:
 
     def check(self) -> None:
         """Raise what went wrong in a thread of a server, or `AssertionError` for engines left paused."""
-        for failure in self.gateway.failures:
+        for failure in [*self._failures, *self.gateway.failures]:
             raise failure
         for engine in self.engines:
             engine.check()
         left = [engine.url for engine in self.engines if engine.state == "paused"]
         if left:
             raise AssertionError(f"paused and never resumed: {', '.join(left)}")
+
+    def _new_gateway(self, **more: object) -> Gateway:
+        return Gateway(**{**self._settings, **more})  # type: ignore[arg-type]  # Config checks
 
     def _register(self, engines: "list[MockEngine]") -> None:
         tries = [

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reference_server import Fleet, MockEngine
+from reference_server import Fleet, MockEngine, faults
 from smg.rl import RlError, Target, paused
 
 ALL = "engine=sglang"
@@ -40,8 +40,15 @@ class Chaos:
         self.fleet.register_anew(*self.registered())
 
     def restart_gateway(self) -> None:
-        # What a trainer sees of one: every worker has a new id.
-        self.fleet.register_anew(*[engine for engine in self.fleet.engines if answers(engine)])
+        self.fleet.restart_gateway(*[engine for engine in self.fleet.engines if answers(engine)])
+
+    def slow(self) -> None:
+        self.dice.choice(self.fleet.engines).fail("*", faults.Delay(before=0.05), times=3)
+
+    def lie(self) -> None:
+        # A resume that lies is beyond every client: SGLang has no route that tells whether it is paused.
+        path = self.dice.choice(["update_weights_from_disk", "pause_generation"])
+        self.dice.choice(self.fleet.engines).fail(path, faults.Lie(), times=1)
 
     def drop(self) -> None:
         engines = self.registered()
@@ -58,13 +65,21 @@ class Chaos:
 
     def strike(self) -> None:
         acts: list[Callable[[], None]] = [self.kill, self.restart, self.register_anew, self.restart_gateway, self.drop]
-        act = self.dice.choice([*acts, self.nothing, self.nothing])
+        act = self.dice.choice([*acts, self.slow, self.lie, self.nothing, self.nothing])
         self.counts[act.__name__] += 1
         act()
+
+    def compare_versions(self) -> None:
+        """What the client tells of the weights is what the engines serve, whoever lied."""
+        rl = self.fleet.rl
+        versions = rl.weight_versions(ALL)
+        assert versions == {self.fleet.worker_id(engine): engine.weight_version for engine in self.fleet.engines}
+        self.counts["served an older version"] += len(set(versions.values())) > 1
 
     def recover(self) -> None:
         """Between steps an operator brings back what is away, and resumes what is stuck."""
         for engine in self.fleet.engines:
+            engine.clear_faults()
             engine.start()
         self.fleet.register_anew()
         self.fleet.rl.fanout("continue_generation", {}, selector=ALL)
@@ -112,6 +127,7 @@ def test_after_every_refit_each_live_engine_runs_or_is_named(capsys: pytest.Capt
             assert left <= stuck, f"seed {seed}, refit {number}: {left - stuck} are paused and nobody was told"
             named += len(stuck)
             chaos.recover()
+            chaos.compare_versions()
         fleet.check()
         with capsys.disabled():
             print(f"chaos: {named} engines named as stuck; {dict(sorted(chaos.counts.items()))}")
