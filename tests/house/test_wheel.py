@@ -1,5 +1,7 @@
 """What a user installs: the wheel's files and metadata, and the demo out of it."""
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -66,3 +68,20 @@ def test_the_demo_runs_out_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "Every engine runs" in done.stdout
+
+
+def test_a_trainers_test_finds_the_fixture_of_the_installed_wheel(wheel: Path, tmp_path: Path) -> None:
+    site, trainer = tmp_path / "site", tmp_path / "trainer"
+    pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--quiet", "--target", str(site), str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+    shutil.copytree(ROOT / "examples" / "rl" / "ci", trainer)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],
+        cwd=trainer,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
