@@ -8,24 +8,22 @@ from typing import Any
 from ..wire import Reply
 from . import validation
 from .generations import Generation, Progress, Wanted
+from .openai import PROMPT, conversation, pieces, prompts, wants_usage
 from .routing import Call
 from .serving import Serving
 from .sglang_generate import event, event_stream, queued, remembered, versions
 from .validation import (
     REQUIRED,
-    Check,
     Fields,
     Invalid,
     at_least,
     boolean,
-    either,
-    integer,
     list_of,
     mapping,
     optional,
     string,
 )
-from .weights import END_TOKEN, Tokens, decode, encode
+from .weights import END_TOKEN, Tokens, decode
 
 _COMMON: Fields = {
     "model": (string, "default"),
@@ -34,8 +32,7 @@ _COMMON: Fields = {
     "stream": (optional(boolean), False),
     "stream_options": (optional(mapping), None),
 }
-_PROMPT: Check = either(list_of(integer), list_of(list_of(integer)), list_of(string), string)
-_COMPLETION: Fields = {**_COMMON, "prompt": (_PROMPT, REQUIRED), "max_tokens": (optional(at_least(1)), None)}
+_COMPLETION: Fields = {**_COMMON, "prompt": (PROMPT, REQUIRED), "max_tokens": (optional(at_least(1)), None)}
 _CHAT: Fields = {
     **_COMMON,
     "messages": (list_of(mapping), REQUIRED),
@@ -63,10 +60,10 @@ class SGLangOpenAI:
 
     def completions(self, call: Call) -> Reply:
         body = _body(call, _COMPLETION)
-        prompts = _prompts(body["prompt"])
-        if not prompts:
+        asked = prompts(body["prompt"])
+        if not asked:
             return validation.error("Prompt cannot be empty", "BadRequestError")
-        generations = self._arrive(body, prompts, body["max_tokens"])
+        generations = self._arrive(body, asked, body["max_tokens"])
         if body["stream"]:
             return event_stream(self._state, generations, self._completion_events(call, body, generations))
         return self._whole(call, generations, _head("text_completion", body), _text_choice)
@@ -75,7 +72,7 @@ class SGLangOpenAI:
         body = _body(call, _CHAT)
         if not body["messages"]:
             return validation.error("Messages cannot be empty.", "BadRequestError")
-        prompt = encode(" ".join(_content(message) for message in body["messages"]))
+        prompt = conversation(body["messages"])
         generations = self._arrive(body, [prompt], _first(body["max_completion_tokens"], body["max_tokens"]))
         if body["stream"]:
             return event_stream(self._state, generations, self._chat_events(call, body, generations))
@@ -99,17 +96,17 @@ class SGLangOpenAI:
         self, call: Call, body: dict[str, Any], generations: Sequence[Generation]
     ) -> Iterator[bytes]:
         head, last = _head("text_completion", body), dict[int, Progress]()
-        for index, progress, text in self._pieces(call, generations):
+        for index, progress, text in pieces(self._state, call, generations):
             last[index] = progress
             yield event({**head, "choices": [_text_choice(index, text, progress)], "usage": None})
-        if _wants_usage(body):
+        if wants_usage(body):
             yield event({**head, "choices": [], "usage": _usage(list(last.values()))})
 
     def _chat_events(
         self, call: Call, body: dict[str, Any], generations: Sequence[Generation]
     ) -> Iterator[bytes]:
         head, last = _head("chat.completion.chunk", body), dict[int, Progress]()
-        for index, progress, text in self._pieces(call, generations):
+        for index, progress, text in pieces(self._state, call, generations):
             if index not in last:
                 yield event({**head, "choices": [_delta(index, {"role": "assistant", "content": ""})]})
             last[index] = progress
@@ -117,38 +114,14 @@ class SGLangOpenAI:
                 yield event({**head, "choices": [_delta(index, {"content": text})]})
             if progress.ending:
                 yield event({**head, "choices": [_delta(index, {}) | _finish(progress)]})
-        if _wants_usage(body):
+        if wants_usage(body):
             yield event({**head, "choices": [], "usage": _usage(list(last.values())) | _NO_DETAILS})
-
-    def _pieces(self, call: Call, generations: Sequence[Generation]) -> Iterator[tuple[int, Progress, str]]:
-        """Index, progress and the text that is new in it."""
-        seen = [0] * len(generations)
-        for index, progress in self._state.stream(generations, call.gone):
-            yield index, progress, decode(progress.tokens[seen[index] :])
-            seen[index] = len(progress.tokens)
 
 
 def _body(call: Call, fields: Fields) -> dict[str, Any]:
     if not validation.is_json(call):
         raise Invalid(_NOT_JSON)
     return validation.body(call, fields)
-
-
-def _prompts(prompt: Any) -> list[Tokens]:
-    """A prompt is a text or a list of tokens, or a list of either."""
-    if isinstance(prompt, str):
-        return [encode(prompt)]
-    if prompt and isinstance(prompt[0], int):
-        return [tuple(prompt)]
-    return [encode(one) if isinstance(one, str) else tuple(one) for one in prompt]
-
-
-def _content(message: dict[str, Any]) -> str:
-    """The text of a message: a string, or parts of which some are text."""
-    content = message.get("content") or ""
-    if isinstance(content, str):
-        return content
-    return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
 
 
 def _first(*limits: int | None) -> int | None:
@@ -176,10 +149,6 @@ def _delta(index: int, new: dict[str, str]) -> dict[str, object]:
 def _finish(progress: Progress) -> dict[str, object]:
     kind = progress.ending and progress.ending.kind
     return {"finish_reason": kind, "matched_stop": END_TOKEN if kind == "stop" else None}
-
-
-def _wants_usage(body: dict[str, Any]) -> bool:
-    return bool((body["stream_options"] or {}).get("include_usage"))
 
 
 def _usage(results: Sequence[Progress]) -> dict[str, object]:
