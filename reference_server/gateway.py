@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from .arrivals import Entry, Log
-from .auth import Authenticate, Guard, any_of, closed_door, control_guard, key_authenticator, open_door
+from .auth import (
+    Authenticate,
+    Guard,
+    any_of,
+    closed_door,
+    control_guard,
+    key_authenticator,
+    open_door,
+)
 from .breaker import Breakers
 from .config import Config
 from .control import Control

@@ -15,8 +15,8 @@ from .kinds import DIALECTS
 from .life import Life
 from .observed import Observed
 from .options import EngineOptions
-from .routing import Call
 from .remote import Remote
+from .routing import Call
 from .schedule import Rule
 from .script import Held, Script
 from .serving import CallerGone, EngineStopped

@@ -12,7 +12,16 @@ from .batch import DuplicateRequest
 from .generations import Generation, Progress, Wanted
 from .routing import Call
 from .serving import Serving
-from .validation import Fields, boolean, either, integer, list_of, mapping, optional, string
+from .validation import (
+    Fields,
+    boolean,
+    either,
+    integer,
+    list_of,
+    mapping,
+    optional,
+    string,
+)
 from .weights import END_TOKEN, Tokens, decode, encode
 
 _FIELDS: Fields = {

@@ -13,7 +13,17 @@ from .options import EngineOptions
 from .routing import Call
 from .serving import EngineStopped, NothingNew
 from .sglang_generate import event_stream
-from .validation import REQUIRED, Fields, boolean, integer, list_of, mapping, number, optional, string
+from .validation import (
+    REQUIRED,
+    Fields,
+    boolean,
+    integer,
+    list_of,
+    mapping,
+    number,
+    optional,
+    string,
+)
 from .vllm_answers import Chat, Completion, Shape
 from .vllm_errors import Refused, bad_request
 from .vllm_identity import MAX_MODEL_LEN

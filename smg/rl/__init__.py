@@ -1,7 +1,13 @@
 """The client of the `/v1/rl` control plane: discover, call, fan out, pause, refit, resume."""
 
 from .client import RL
-from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, WeightVersionError
+from .errors import (
+    FanoutError,
+    RlConnectionError,
+    RlError,
+    RlTimeoutError,
+    WeightVersionError,
+)
 from .pause import paused
 from .pausing import Pause, Target
 from .results import CallResult, FanoutFailure, FanoutResult, Worker

@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from . import display
 from .client import RL
-from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, WeightVersionError
+from .errors import (
+    FanoutError,
+    RlConnectionError,
+    RlError,
+    RlTimeoutError,
+    WeightVersionError,
+)
 from .pause import paused
 from .results import CallResult, FanoutResult, Worker
 from .routes import SGLANG, VLLM

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from .exchange import LONGEST, PLAIN_SLICE, TLS_SLICE, DeadlineSocket, Exchange, Secret, connect
+from .exchange import (
+    LONGEST,
+    PLAIN_SLICE,
+    TLS_SLICE,
+    DeadlineSocket,
+    Exchange,
+    Secret,
+    connect,
+)
 
 
 @dataclass(frozen=True)

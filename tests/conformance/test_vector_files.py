@@ -9,7 +9,15 @@ import pytest
 from . import vectors
 from .compare import contract, differences
 from .schema import Schema, violations
-from .vectors import JSON, Deviation, VectorFile, deviations, groups, merged, vector_files
+from .vectors import (
+    JSON,
+    Deviation,
+    VectorFile,
+    deviations,
+    groups,
+    merged,
+    vector_files,
+)
 
 FILES = list(vector_files())
 VECTORS = {vector["id"]: vector for file in FILES for vector in file["cases"]}

@@ -9,12 +9,26 @@ from typing import Any
 
 import pytest
 
-from reference_server.engines import ManualTicks, MockEngine
 from reference_server.arrivals import Log
+from reference_server.engines import ManualTicks, MockEngine
 from reference_server.engines.ticks import Steps
 from reference_server.wire import Body, Caller, Request
 
-from .mock_support import PROMPT, Aside, aside, ask, begun, connect, engine, generate, hung, post, refit, slow, ticks
+from .mock_support import (
+    PROMPT,
+    Aside,
+    aside,
+    ask,
+    begun,
+    connect,
+    engine,
+    generate,
+    hung,
+    post,
+    refit,
+    slow,
+    ticks,
+)
 
 __all__ = ["aside", "engine", "slow", "ticks"]
 

@@ -4,7 +4,20 @@ import pytest
 
 from reference_server.engines import ManualTicks, MockEngine
 
-from .mock_support import PROMPT, Aside, aside, ask, begun, engine, generate, post, refit, slow, spans, ticks
+from .mock_support import (
+    PROMPT,
+    Aside,
+    aside,
+    ask,
+    begun,
+    engine,
+    generate,
+    post,
+    refit,
+    slow,
+    spans,
+    ticks,
+)
 
 __all__ = ["aside", "engine", "slow", "ticks"]
 

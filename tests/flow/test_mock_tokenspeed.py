@@ -10,7 +10,17 @@ from reference_server import Gateway
 from reference_server.engines import ManualTicks, MockEngine
 from smg.rl import RL
 
-from .mock_support import PROMPT, Answer, Aside, aside, ask, begun, generate, spans, ticks
+from .mock_support import (
+    PROMPT,
+    Answer,
+    Aside,
+    aside,
+    ask,
+    begun,
+    generate,
+    spans,
+    ticks,
+)
 from .support import ask as ask_url
 from .support import wait_until
 

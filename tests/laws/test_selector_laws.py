@@ -5,7 +5,18 @@ from hypothesis import strategies as st
 
 from smg.rl import Selector, SelectorError, Term
 
-from .strategies import SPACES, keys, labels, quoted, selectors, spaced, spaces, terms, texts, values
+from .strategies import (
+    SPACES,
+    keys,
+    labels,
+    quoted,
+    selectors,
+    spaced,
+    spaces,
+    terms,
+    texts,
+    values,
+)
 
 OPPOSITES = [("=", "!="), ("in", "notin")]
 

@@ -8,7 +8,14 @@ import pytest
 
 from reference_server.engines.base import EngineState, Flush, Refit
 from reference_server.engines.batch import DuplicateRequest
-from reference_server.engines.generations import Ending, Generation, Phase, Progress, Span, Wanted
+from reference_server.engines.generations import (
+    Ending,
+    Generation,
+    Phase,
+    Progress,
+    Span,
+    Wanted,
+)
 from reference_server.engines.serving import CallerGone, EngineStopped
 from reference_server.engines.ticks import ManualTicks, RealTicks
 from reference_server.engines.traits import PAUSE_MODES

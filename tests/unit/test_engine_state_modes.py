@@ -13,7 +13,16 @@ from reference_server.engines.ticks import RealTicks
 from reference_server.engines.traits import Traits
 from reference_server.engines.vllm_versions import Features, traits
 
-from .test_engine_state import answer, answer_of, aside, begin, now, state, step, wait_until
+from .test_engine_state import (
+    answer,
+    answer_of,
+    aside,
+    begin,
+    now,
+    state,
+    step,
+    wait_until,
+)
 
 __all__ = ["aside", "state"]
 

@@ -11,6 +11,7 @@ from smg.rl import FanoutResult, RlError, Selector, paused
 
 from .fleet import EVERY_THREAD, PAUSE, RESUME, Fleet, Run, fail, leave
 
+
 @pytest.mark.parametrize(
     ("mode", "body"),
     [(None, {}), ("", {}), ("abort", {"mode": "abort"}), ("retract", {"mode": "retract"}), ("x", {"mode": "x"})],

@@ -13,7 +13,17 @@ import pytest
 from smg.rl import RL, RlError, paused
 
 from ..calls import CALLS
-from .misbehave import Peer, Script, answer, answering, closing, hanging_up, keeping, refusing_early, silent
+from .misbehave import (
+    Peer,
+    Script,
+    answer,
+    answering,
+    closing,
+    hanging_up,
+    keeping,
+    refusing_early,
+    silent,
+)
 from .serving import Serve
 
 KEY = "sk-The-Key-0123456789"

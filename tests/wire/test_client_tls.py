@@ -9,7 +9,18 @@ import trustme
 from smg.rl import RL, RlConnectionError, RlError, RlTimeoutError, Worker, paused
 
 from ..unit.scripted import ROW
-from .misbehave import Peer, Script, answer, answering, deaf, dripping, hanging_up, keeping, refusing_early, silent
+from .misbehave import (
+    Peer,
+    Script,
+    answer,
+    answering,
+    deaf,
+    dripping,
+    hanging_up,
+    keeping,
+    refusing_early,
+    silent,
+)
 from .serving import FANNED_OUT, LISTING, Serve
 
 AUTHORITY = trustme.CA()

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import socket
+
 import pytest
 
 from smg import __version__
