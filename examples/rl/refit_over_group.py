@@ -12,13 +12,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from smg.rl import RL, RlError, Worker, paused
 
 GROUP = "weight_update_group"
+JOIN_SECONDS = 300.0
+"""How long an engine may wait for the others; give the trainer's end the same."""
 
 
 class Group(Protocol):
@@ -61,25 +63,33 @@ def tp_sizes(workers: Iterable[Worker]) -> dict[str, int]:
 
 @contextmanager
 def joined(rl: RL, workers: Sequence[Worker], group: Group, address: str, port: int, backend: str) -> Iterator[None]:
-    """The engines and the trainer in one group; an engine's call returns only when all have joined."""
+    """The engines and the trainer in one group, which is destroyed at the end."""
     size, offsets = rank_layout(tp_sizes(workers))
     common = {"master_address": address, "master_port": port, "world_size": size}
     names = {"group_name": GROUP, "backend": backend}
-    with ThreadPoolExecutor(len(workers)) as pool:
+    bodies = {worker_id: {**common, **names, "rank_offset": offset} for worker_id, offset in offsets.items()}
+    try:
+        _join(rl, bodies, group, size)
+        yield
+    finally:
+        # An engine that never joined has no group; what failed before is the error to see.
+        with suppress(RlError):
+            ids = f"id in ({','.join(offsets)})"
+            rl.fanout("destroy_weights_update_group", {"group_name": GROUP}, selector=ids, timeout=30)
+
+
+def _join(rl: RL, bodies: Mapping[str, Mapping[str, object]], group: Group, size: int) -> None:
+    """An engine's call returns only when all have joined, so each has a thread."""
+    with ThreadPoolExecutor(len(bodies)) as pool:
         calls = [
-            pool.submit(rl.call, worker_id, "init_weights_update_group", {**common, **names, "rank_offset": offset})
-            for worker_id, offset in offsets.items()
+            pool.submit(rl.call, worker_id, "init_weights_update_group", body, timeout=JOIN_SECONDS)
+            for worker_id, body in bodies.items()
         ]
         group.join(size)
         for call in calls:
             answer = call.result()
             if not answer.ok:
                 raise RuntimeError(f"{answer.url} did not join: HTTP {answer.status} {answer.body}")
-    try:
-        yield
-    finally:
-        ids = f"id in ({','.join(offsets)})"
-        rl.fanout("destroy_weights_update_group", {"group_name": GROUP}, selector=ids, allow_partial=True)
 
 
 def refit(rl: RL, selector: str, group: Group, tensors: Sequence[Tensor], version: str) -> None:

@@ -144,6 +144,18 @@ def test_the_group_refit_has_each_call_in_flight_while_the_trainer_does_its_part
         fleet.check()
 
 
+def test_a_group_that_an_engine_cannot_join_is_destroyed_and_names_it() -> None:
+    group_recipe = recipe("refit_over_group")
+    with Fleet(sglang=2) as fleet:
+        bad, good = fleet.engines
+        bad.fail("init_weights_update_group", faults.Status(400, {"success": False, "message": "no device"}), times=1)
+        workers = fleet.rl.match("engine=sglang")
+        with pytest.raises(RuntimeError, match=f"{bad.url} did not join: HTTP 400"):
+            with group_recipe.joined(fleet.rl, workers, MockGroup([good]), "127.0.0.1", 29600, "gloo"):
+                pytest.fail("the block ran")
+        assert [entry.status for entry in good.calls("destroy_weights_update_group")] == [200]
+
+
 def rank_offset(engine: MockEngine) -> int:
     sent = engine.calls("init_weights_update_group")[0].json()
     assert isinstance(sent, dict)
