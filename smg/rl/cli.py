@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show(problem.result, a.json)
         return _fail(problem, FAILED)
     except WeightVersionError as problem:
-        _show(problem.versions, a.json)
+        expected = a.weight_version if a.command == "refit" else a.expect
+        print(display.as_json(problem.versions) if a.json else display.versions(problem.versions, expected))
         return _say(str(problem), FAILED)
     except (RlConnectionError, RlTimeoutError) as problem:
         return _fail(problem, NO_ANSWER)

@@ -62,9 +62,10 @@ def fanout(result: FanoutResult) -> str:
     return "\n".join([table([["ID", "URL", "ANSWER", "TOOK", ""], *lines]), count]) if lines else count
 
 
-def versions(found: Mapping[str, str | None]) -> str:
-    """One line a worker; the odd ones out are marked."""
-    usual = max(set(found.values()), key=list(found.values()).count, default=None)
+def versions(found: Mapping[str, str | None], expected: str | None = None) -> str:
+    """One line a worker; those without the expected version, or the one of most, are marked."""
+    reported = list(found.values())
+    usual = expected or max(reported, key=reported.count, default=None)
     lines = [[key, "reports none" if v is None else v, "" if v == usual else "differs"] for key, v in found.items()]
     return table([["ID", "WEIGHT VERSION", ""], *lines]) if lines else "no workers"
 

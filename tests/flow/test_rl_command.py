@@ -76,6 +76,7 @@ def test_refit_pauses_loads_resumes_and_checks(fleet: Fleet) -> None:
     assert set(versions.values()) == {"42"}
     differs = smg_rl(fleet, "versions", *ALL, "--expect", "43")
     assert (differs.returncode, "weight_version_differs" in differs.stderr) == (1, True)
+    assert differs.stdout.count("differs") == 3
     assert smg_rl(fleet, "versions", *ALL, "--expect", "42").returncode == 0
 
 
