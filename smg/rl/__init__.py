@@ -1,18 +1,26 @@
 """The client of the `/v1/rl` control plane: discover, call, fan out, pause, refit, resume."""
 
-from .client import RL
-from .errors import (
-    FanoutError,
-    RlConnectionError,
-    RlError,
-    RlTimeoutError,
-    WeightVersionError,
-)
-from .pause import paused
-from .pausing import Pause, Target
-from .results import CallResult, FanoutFailure, FanoutResult, Worker
-from .routes import SGLANG, VLLM, PauseRoutes
-from .selectors import Selector, SelectorError, Term
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .client import RL
+    from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, WeightVersionError
+    from .pause import paused
+    from .pausing import Pause, Target
+    from .results import CallResult, FanoutFailure, FanoutResult, Worker
+    from .routes import SGLANG, VLLM, PauseRoutes
+    from .selectors import Selector, SelectorError, Term
+
+# A name is loaded when it is asked for: the gateway takes the selectors from here, and
+# would otherwise load a client with them.
+_HOMES = {
+    "client": ("RL",),
+    "errors": ("FanoutError", "RlConnectionError", "RlError", "RlTimeoutError", "WeightVersionError"),
+    "pause": ("paused",),
+    "pausing": ("Pause", "Target"),
+    "results": ("CallResult", "FanoutFailure", "FanoutResult", "Worker"),
+    "routes": ("SGLANG", "VLLM", "PauseRoutes"),
+    "selectors": ("Selector", "SelectorError", "Term"),
+}
 
 __all__ = [
     "RL",
@@ -35,3 +43,18 @@ __all__ = [
     "Worker",
     "paused",
 ]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    for home, names in _HOMES.items():
+        if name in names:
+            value: object = getattr(import_module(f"{__name__}.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -83,8 +83,9 @@ class Peer:
         while self.waits() and (data := self.connection.recv(1 << 16)):
             self.request.body += data
 
-    def until_stopped(self) -> None:
-        self.rests(PATIENCE)
+    def over_tls(self, context: ssl.SSLContext) -> "Peer":
+        """The same client, inside the tunnel that it asked for."""
+        return Peer(context.wrap_socket(self.connection, server_side=True), self._stop, self._note)
 
     def rests(self, seconds: float) -> None:
         """Do nothing for this time."""
@@ -233,7 +234,7 @@ def silent(peer: Peer) -> None:
 
 def deaf(peer: Peer) -> None:
     """Read nothing, answer nothing."""
-    peer.until_stopped()
+    peer.rests(PATIENCE)
 
 
 def closing(peer: Peer) -> None:

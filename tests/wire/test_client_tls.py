@@ -73,10 +73,34 @@ def test_an_unknown_authority_or_name_is_a_failed_connection(
     serve: Serve, server_context: ssl.SSLContext, client_context: ssl.SSLContext | None
 ) -> None:
     server = serve(keeping(LISTING), tls=server_context)
-    with pytest.raises(RlConnectionError, match="certificate") as caught:
+    with pytest.raises(RlConnectionError, match="the certificate is not trusted") as caught:
         RL(server.url, "the-key", ssl_context=client_context).workers()
     assert (caught.value.status, caught.value.code) == (0, "connection_failed")
     assert server.received(0) == [], "nothing was asked of a stranger"
+
+
+def test_a_tunnel_of_a_proxy_leads_to_the_gateway(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = certified("gateway.test")
+
+    def tunnel(peer: Peer) -> None:
+        peer.receive()
+        peer.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with (inside := peer.over_tls(context)).connection:
+            inside.receive()
+            inside.send(LISTING)
+            inside.until_gone()
+
+    proxy = serve(tunnel)
+    for name in ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, proxy.url if name.startswith("https") else "")
+    rl = RL("https://gateway.test:30000", "the-key", ssl_context=trusting(), trust_env=True)
+    assert rl.workers() == [Worker(**ROW)]
+    asked, request = proxy.received(2)
+    assert asked.line.startswith("CONNECT gateway.test:30000 ")
+    assert b"the-key" not in asked.head
+    assert request.line == "GET /v1/rl/workers HTTP/1.1"
+    assert dict(request.headers)["Host"] == "gateway.test:30000"
+    assert dict(request.headers)["Authorization"] == "Bearer the-key"
 
 
 def test_a_server_without_tls_is_a_failed_connection(serve: Serve) -> None:
