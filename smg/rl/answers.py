@@ -70,7 +70,7 @@ class Answer:
 
     def report(self) -> dict[str, Json]:
         """The report of a fan-out; raises `RlError` else."""
-        if self.status in (200, 207) and isinstance(self.value, dict) and "results" in self.value:
+        if self.status in (200, 207) and isinstance(self.value, dict) and _is_report(self.value):
             return self.value
         raise self.error()
 
@@ -91,6 +91,13 @@ class Answer:
             said = f"a redirect to {self.location[:200]}, which is not followed"
         code = "http_error" if self.status >= 400 else "unexpected_response"
         return _error(RlError, self.asked, self.status, code, said, None, self.hide)
+
+
+def _is_report(value: Mapping[str, Json]) -> bool:
+    """Whether it can be read: what cannot must not pass for a report without failures."""
+    failed = value.get("failed", [])
+    entries = isinstance(failed, list) and all(isinstance(entry, dict) for entry in failed)
+    return entries and isinstance(value.get("results"), dict)
 
 
 def failure(failure: "Failure", asked: str, hide: Hide) -> RlError:

@@ -33,8 +33,8 @@ class RL:
     `trust_env`: use the environment's proxies. `headers`: sent with every request, a
     mapping or a function that gives one (`x-request-id`, `traceparent`).
 
-    Raises `ValueError` for an argument that cannot work. May be shared by threads and
-    pickled; opens a new connection for every call and keeps none.
+    Raises `ValueError` for an argument that cannot work. May be shared by threads and,
+    without an `ssl_context`, pickled; opens a new connection for every call and keeps none.
     """
 
     def __init__(

@@ -20,6 +20,7 @@ Param = None | str | int | float | Sequence[None | str | int | float]
 Params = Mapping[str, Param] | Iterable[tuple[str, Param]]
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FRAMING = {"Content-Length", "Transfer-Encoding", "Connection"}
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 
@@ -123,6 +124,8 @@ def _json(body: object) -> bytes | None:
 def _header_name(name: object) -> str:
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise ValueError(f"headers: {name!r} is not a header name")
+    if name.title() in _FRAMING:
+        raise ValueError(f"headers: {name!r} is for the client to set")
     return name.title()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from smg.rl import RL, CallResult, FanoutError, FanoutFailure, FanoutResult, Worker
+from smg.rl import RL, CallResult, FanoutError, FanoutFailure, FanoutResult, RlError, Worker
 
 from .scripted import ENVELOPE, REPORT, ROW, calling, fanning_out, reply, scripted
 
@@ -182,3 +182,11 @@ def test_a_key_that_is_a_word_of_the_answer_changes_nothing_in_it(
     with_key, _ = scripted(reply(200, answer), api_key=key)
     without, _ = scripted(reply(200, answer))
     assert call(with_key) == call(without)
+
+
+@pytest.mark.parametrize("broken", [{"failed": "oops"}, {"failed": [None]}, {"failed": None}, {"results": None}])
+def test_a_report_that_cannot_be_read_does_not_pass_for_a_success(broken: dict[str, Any]) -> None:
+    rl, _ = scripted(reply(200, {**REPORT, **broken}))
+    with pytest.raises(RlError) as refused:
+        fan_out(rl)
+    assert refused.value.code == "unexpected_response"

@@ -250,3 +250,9 @@ def test_a_key_in_the_message_of_a_failed_target_is_hidden_in_the_text() -> None
         rl.fanout("x", selector="a=b")
     assert KEY not in str(caught.value)
     assert "***" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding", "CONNECTION"])
+def test_headers_that_frame_a_request_are_the_clients(name: str) -> None:
+    with pytest.raises(ValueError, match=f"headers: '{name}' is for the client to set"):
+        RL("http://gateway:1", headers={name: "5"})
