@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Headers = Mapping[str, str]
 Param = None | str | int | float | Sequence[None | str | int | float]
 """One query parameter: a list becomes the key repeated, None is left out."""
-Params = Mapping[str, Param] | Iterable[tuple[str, Param]]
+Params = Mapping[str, Param] | Sequence[tuple[str, Param]]
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FRAMING = {"Content-Length", "Transfer-Encoding", "Connection"}
