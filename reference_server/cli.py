@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,7 +18,6 @@ from .health import HealthPolicy
 from .jwt import JwtPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
 from .metrics import BUCKETS
-from .ready import ready_file
 from .signals import Termination
 
 if TYPE_CHECKING:
@@ -80,10 +79,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     p.add_argument("--ca-cert-paths", nargs="*", default=[], metavar="FILE", help="CAs for https:// engines")
     for values, names in _WITHOUT_EFFECT.items():
         for name in names.split():
-            if values:
-                p.add_argument(f"--{name}", help=argparse.SUPPRESS)
-            else:
-                p.add_argument(f"--{name}", action="store_true", help=argparse.SUPPRESS)
+            p.add_argument(f"--{name}", action="store" if values else "store_true", help=argparse.SUPPRESS)
     return p
 
 
@@ -141,6 +137,14 @@ def _mocks(a: argparse.Namespace) -> "AbstractContextManager[Mocks | None]":
     return Mocks(a.mock, a.control)
 
 
+def _ready_file(path: str | None, ready: Mapping[str, object]) -> AbstractContextManager[None]:
+    if path is None:
+        return nullcontext()
+    from .engines.ready import ready_file
+
+    return ready_file(path, ready)
+
+
 def config_of(a: argparse.Namespace) -> Config:
     """The settings that the flags name; raises `ConfigError`."""
     try:
@@ -179,7 +183,7 @@ def _serve(prog: str, gateway: Gateway, mocks: "Mocks | None", path: str | None,
             gateway.start()
             engines = mocks.register(gateway) if mocks else {}
             ready = {"event": "ready", "url": gateway.url, "pid": os.getpid(), **engines}
-            with ready_file(path, ready):
+            with _ready_file(path, ready):
                 print(json.dumps(ready), flush=True)
                 if open_to_all(gateway.config):
                     print(f"{prog}: warning: {_OPEN}", file=sys.stderr)

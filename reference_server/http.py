@@ -94,9 +94,8 @@ class _Connections:
     def remove(self, connection: socket.socket) -> None:
         with self._changed:
             # A thread ends after its connection: `close` waits for it too.
-            self._ending = [one for one in self._ending if one.is_alive()]
-            if thread := self._threads.pop(connection, None):
-                self._ending.append(thread)
+            left = self._threads.pop(connection, None)
+            self._ending = [one for one in (*self._ending, left) if one and one.is_alive()]
             self._busy.discard(connection)
             self._changed.notify_all()
 

@@ -61,8 +61,9 @@ class Inference:
         if not self._window.run([call], request.caller.gone):
             return Reply(0)
         # An engine that asks to be asked later is paused or full, not ill.
-        if not (isinstance(call.outcome, Head) and call.outcome.status == 503):
-            self._breakers.note(worker.id, isinstance(call.outcome, Head) and call.outcome.status < 500)
+        status = call.outcome.status if isinstance(call.outcome, Head) else 500
+        if status != 503:
+            self._breakers.note(worker.id, status < 500)
         return _relayed(worker, call.outcome)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..ready import ready_file
+from .ready import ready_file
 from ..signals import Termination
 from .engine import DIALECTS, MockEngine
 
