@@ -5,7 +5,7 @@ import ipaddress
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .wire import Reply, Request
+from .httpd.messages import Reply, Request
 
 _REALM = (("www-authenticate", 'Bearer realm="control-plane"'),)
 

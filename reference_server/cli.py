@@ -15,13 +15,13 @@ from .breaker import BreakerPolicy
 from .config import REQUEST_ID_HEADERS, Config, ConfigError, open_to_all
 from .gateway import Gateway
 from .health import HealthPolicy
-from .jwt import JwtPolicy
+from .oidc import JwtPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
 from .metrics import BUCKETS
-from .signals import Termination
+from .process import Termination
 
 if TYPE_CHECKING:
-    from .engines.mocks import Mocks
+    from .mocks import Mocks
 
 # Flags of SMG that tune what this gateway does not have: taken as typed, without effect.
 _WITHOUT_EFFECT = {
@@ -124,7 +124,7 @@ def _add_health_flags(group: "argparse._ArgumentGroup") -> None:
 
 
 def _kinds(text: str) -> list[str]:
-    from .engines.mocks import kinds
+    from .mocks import kinds
 
     return kinds(text)
 
@@ -132,7 +132,7 @@ def _kinds(text: str) -> list[str]:
 def _mocks(a: argparse.Namespace) -> "AbstractContextManager[Mocks | None]":
     if not a.mock:
         return nullcontext()
-    from .engines.mocks import Mocks
+    from .mocks import Mocks
 
     return Mocks(a.mock, a.control)
 
@@ -140,7 +140,7 @@ def _mocks(a: argparse.Namespace) -> "AbstractContextManager[Mocks | None]":
 def _ready_file(path: str | None, ready: Mapping[str, object]) -> AbstractContextManager[None]:
     if path is None:
         return nullcontext()
-    from .engines.ready import ready_file
+    from .ready import ready_file
 
     return ready_file(path, ready)
 

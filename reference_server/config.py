@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from .auth import ControlKey, is_loopback
 from .breaker import BreakerPolicy
 from .health import HealthPolicy
-from .jwt import JwtPolicy, available, secure
+from .oidc import JwtPolicy, available, secure
 from .metrics import BUCKETS
 from .registration import Spec
 

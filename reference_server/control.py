@@ -8,24 +8,15 @@ from collections.abc import Callable, Mapping
 
 from smg.rl.selectors import SPACE, Selector, SelectorError
 
-from .enginepath import engine_path
+from .paths import engine_path
 from .errors import Code, refusal
 from .events import CallEnded, FanoutEnded, Observer
 from .fanout import Window
-from .outcome import (
-    Answered,
-    Cancelled,
-    Outcome,
-    Unsupported,
-    call_refusal,
-    envelope,
-    report,
-    verdict,
-)
+from .outcome import Answered, Cancelled, Outcome, Unsupported, call_refusal, envelope, report, verdict
 from .query import decode_part, selectors_in, without_selector
 from .registry import Registry, Worker, targets
 from .upstream import EngineCall, Message, forwarded
-from .wire import Reply, Request
+from .httpd.messages import Reply, Request
 
 PROTOCOL_VERSION = 1
 

@@ -5,7 +5,7 @@ Contract, chapter "Errors".
 
 from enum import Enum
 
-from .wire import Reply
+from .httpd.messages import Reply
 
 
 class Code(Enum):

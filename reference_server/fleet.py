@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .engines import MockEngine, checks
+from .engines import MockEngine
+from .engines.faults import checks
 from .gateway import Gateway
 from .registry import Ids
-from .wire import Reply, Request
+from .httpd.messages import Reply, Request
 
 if TYPE_CHECKING:
     from smg.rl import RL

@@ -6,16 +6,8 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
-from .arrivals import Entry, Log
-from .auth import (
-    Authenticate,
-    Guard,
-    any_of,
-    closed_door,
-    control_guard,
-    key_authenticator,
-    open_door,
-)
+from .httpd.request_log import Entry, Log
+from .auth import Authenticate, Guard, any_of, closed_door, control_guard, key_authenticator, open_door
 from .breaker import Breakers
 from .config import Config
 from .control import Control
@@ -23,15 +15,15 @@ from .dialer import PROBE_SECONDS, Dialer
 from .events import CallEnded, FanoutEnded, Observer
 from .fanout import Window, thread_pool
 from .health import HealthChecks
-from .http import HttpServer
+from .httpd.server import HttpServer
 from .inference import Inference
-from .jwt import JwtAuthenticator
+from .oidc import JwtAuthenticator
 from .logs import log_audit, log_event
 from .metrics import Metrics
 from .registration import Registrar, Spec
 from .registry import Ids, Registry
-from .routes import BodyReader, First, Route, Router, route
-from .wire import Reply, Request
+from .httpd.router import BodyReader, First, Route, Router, route
+from .httpd.messages import Reply, Request
 from .workers import Workers
 
 

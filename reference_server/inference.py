@@ -13,7 +13,7 @@ from .fanout import Window
 from .outcome import Outcome, TimedOut
 from .registry import Registry, Worker, collapse
 from .upstream import EngineCall, Head, Message, forwarded
-from .wire import Reply, Request
+from .httpd.messages import Reply, Request
 
 _DROPPED = frozenset(
     "connection content-length date keep-alive proxy-authenticate server te trailer transfer-encoding upgrade".split()

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from .auth import Admission
 from .events import CallEnded, FanoutEnded
 from .outcome import Answered, succeeded
-from .wire import Request
+from .httpd.messages import Request
 
 CONTROL = "smg_rl"
 AUDIT = "smg.audit"

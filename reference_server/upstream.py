@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from .outcome import BODY_LIMIT, Answered, Cancelled, Outcome, Unreachable
-from .wire import JSON, Request
+from .httpd.messages import JSON, Request
 
 _FORWARDED = ("x-request-id", "traceparent", "tracestate")
 _PORTS = {"http": 80, "https": 443}

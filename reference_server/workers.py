@@ -9,7 +9,7 @@ from dataclasses import replace
 from .errors import Refusal, text_refusal
 from .registration import RUNTIMES, WORKER_TYPES, Registrar, Spec
 from .registry import Registry, Worker
-from .wire import JSON, Reply, Request
+from .httpd.messages import JSON, Reply, Request
 
 _MISFIT = "Failed to deserialize the JSON body into the target type: "
 

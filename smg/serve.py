@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not backend.installed():
         return _fail(f"--backend {own.backend}: it is not installed here: {backend.missing}")
     from reference_server import cli
-    from reference_server.signals import Termination
+    from reference_server.process import Termination
 
     with Termination() as termination, ExitStack() as stack:
         engines = [

@@ -6,21 +6,21 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 
-from ..arrivals import Log
-from ..http import HttpServer
-from ..wire import BodyTooLarge, Reply, Request
-from .base import EngineState
-from .faults import Fault
+from ..httpd.request_log import Log
+from ..httpd.server import HttpServer
+from ..httpd.messages import BodyTooLarge, Reply, Request
+from .state.machine import EngineState
+from .faults.fault import Fault
 from .kinds import DIALECTS
-from .life import Life
+from .twin import Life
 from .observed import Observed
 from .options import EngineOptions
 from .remote import Remote
-from .routing import Call
-from .schedule import Rule
-from .script import Held, Script
-from .serving import CallerGone, EngineStopped
-from .ticks import RealTicks, Ticks
+from .fastapi.routing import Call
+from .faults.schedule import Rule
+from .faults.script import Held, Script
+from .state.serving import CallerGone, EngineStopped
+from .state.clock import RealTicks, Ticks
 
 __all__ = ["DIALECTS", "MockEngine"]
 

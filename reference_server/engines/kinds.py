@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..wire import Reply
-from . import tokenspeed, vllm
-from .base import EngineState
+from ..httpd.messages import Reply
+from .state.machine import EngineState
 from .options import EngineOptions
-from .routing import Call
-from .sglang import SGLang
-from .traits import SGLANG, Traits
+from .fastapi.routing import Call
+from .sglang.routes import SGLang
+from .tokenspeed import routes as tokenspeed
+from .vllm import routes as vllm
+from .state.traits import SGLANG, Traits
 
 
 class Dialect(Protocol):

@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Callable
 
-from ..arrivals import Entry, Log
-from .base import EngineState
-from .generations import Phase
+from ..httpd.request_log import Entry, Log
+from .state.machine import EngineState
+from .state.generation import Phase
 
 
 class Observed:

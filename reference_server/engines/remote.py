@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from ..arrivals import Entry
-from ..wire import Reply, Request
+from ..httpd.request_log import Entry
+from ..httpd.messages import Reply, Request
 from . import faults
-from .faults import Fault
-from .schedule import Rule
-from .script import Held, Script
+from .faults.fault import Fault
+from .faults.schedule import Rule
+from .faults.script import Held, Script
 
 _MAX_BODY = 1 << 20
 _ONE = re.compile(r"/_mock(/[a-z]+)")

@@ -5,9 +5,9 @@ if TYPE_CHECKING:
     from .client import RL
     from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, WeightVersionError
     from .pause import paused
-    from .pausing import Pause, Target
+    from .report import Pause, Target
     from .results import CallResult, FanoutFailure, FanoutResult, Worker
-    from .routes import SGLANG, VLLM, PauseRoutes
+    from .engines import SGLANG, VLLM, PauseRoutes
     from .selectors import Selector, SelectorError, Term
 
 # A name is loaded when it is asked for: the gateway takes the selectors from here, and
@@ -16,9 +16,9 @@ _HOMES = {
     "client": ("RL",),
     "errors": ("FanoutError", "RlConnectionError", "RlError", "RlTimeoutError", "WeightVersionError"),
     "pause": ("paused",),
-    "pausing": ("Pause", "Target"),
+    "report": ("Pause", "Target"),
     "results": ("CallResult", "FanoutFailure", "FanoutResult", "Worker"),
-    "routes": ("SGLANG", "VLLM", "PauseRoutes"),
+    "engines": ("SGLANG", "VLLM", "PauseRoutes"),
     "selectors": ("Selector", "SelectorError", "Term"),
 }
 

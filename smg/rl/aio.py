@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from .client import RL
 from .pause import paused as _paused
-from .pausing import Pause
-from .requests import Params
+from .report import Pause
+from .encoding import Params
 from .results import CallResult, FanoutResult, Worker
-from .routes import SGLANG, PauseRoutes
+from .engines import SGLANG, PauseRoutes
 from .selectors import Selector
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
+    from .deadline import Exchange
     from .transport import Failure, Request, Response, Transport
 
 __all__ = ["AsyncRL", "paused"]

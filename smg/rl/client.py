@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from . import answers, requests, versions
-from .requests import Headers, Params
+from . import answers, encoding, versions
+from .encoding import Headers, Params
 from .results import CallResult, FanoutFailure, FanoutResult, Worker
 from .selectors import Selector
 
@@ -47,11 +47,11 @@ class RL:
         trust_env: bool = False,
         headers: Headers | Callable[[], Headers] | None = None,
     ) -> None:
-        self.base_url = requests.base_url(base_url)
+        self.base_url = encoding.base_url(base_url)
         self.timeout = _seconds(timeout)
-        self._api_key = requests.api_key(api_key)
+        self._api_key = encoding.api_key(api_key)
         self._ssl_context, self._trust_env = ssl_context, trust_env
-        self._headers = headers if callable(headers) else requests.headers(headers)
+        self._headers = headers if callable(headers) else encoding.headers(headers)
         self._transport: Transport | None = None
         self.listeners: list[Listener] = []
 
@@ -63,7 +63,7 @@ class RL:
 
     def worker(self, worker_id: str, *, timeout: float | None = None) -> Worker:
         """One engine; raises `RlError` with code `worker_not_found` for an unknown id."""
-        path = f"/v1/rl/workers/{requests.part(worker_id, 'worker_id')}"
+        path = f"/v1/rl/workers/{encoding.part(worker_id, 'worker_id')}"
         return Worker.of(self._send("GET", path, timeout=timeout).expect("id"))
 
     def call(
@@ -82,9 +82,9 @@ class RL:
         engine's query: lists become repeated keys, booleans `true` and `false`.
         Raises `RlError` for what the gateway refuses or cannot reach.
         """
-        where = f"/v1/rl/workers/{requests.part(worker_id, 'worker_id')}/engine/{requests.engine_path(path)}"
+        where = f"/v1/rl/workers/{encoding.part(worker_id, 'worker_id')}/engine/{encoding.engine_path(path)}"
         started = time.monotonic()
-        answer = self._send(method, where, requests.query(params), body, timeout)
+        answer = self._send(method, where, encoding.query(params), body, timeout)
         if answer.bodiless:
             # HTTP has no body for these statuses, so the envelope is lost on the way.
             elapsed = int((time.monotonic() - started) * 1000)
@@ -107,8 +107,8 @@ class RL:
         Raises `FanoutError` when any target failed, unless `allow_partial`; its
         `result` is what would have been returned. Arguments as for `call`.
         """
-        query = [*((k, v) for k, v in requests.query(params) if k != "selector"), ("selector", str(selector))]
-        answer = self._send(method, f"/v1/rl/engine/{requests.engine_path(path)}", query, body, timeout)
+        query = [*((k, v) for k, v in encoding.query(params) if k != "selector"), ("selector", str(selector))]
+        answer = self._send(method, f"/v1/rl/engine/{encoding.engine_path(path)}", query, body, timeout)
         result = FanoutResult.of(answer.report())
         for listener in list(self.listeners):
             listener(path, list(result.results.values()), result.failed)
@@ -151,8 +151,8 @@ class RL:
     ) -> answers.Answer:
         from .transport import Failure
 
-        given = requests.headers(self._headers()) if callable(self._headers) else self._headers
-        request = requests.request(method, self.base_url + path, query, body, given)
+        given = encoding.headers(self._headers()) if callable(self._headers) else self._headers
+        request = encoding.request(method, self.base_url + path, query, body, given)
         seconds = self.timeout if timeout is None else _seconds(timeout)
         sent = self._connected().send(request, seconds)
         asked = f"{request.method} {self.base_url}{path}"
@@ -164,7 +164,7 @@ class RL:
     def _connected(self) -> "Transport":
         if self._transport is None:
             # The first call pays for importing urllib, `import smg.rl` does not.
-            from .exchange import Secret
+            from .deadline import Secret
             from .transport import Transport
 
             self._transport = Transport(

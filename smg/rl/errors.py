@@ -6,7 +6,7 @@ none prints as more than 2 kB.
 
 from collections.abc import Mapping
 
-from .pausing import Target
+from .report import Target
 from .results import FanoutFailure, FanoutResult, Json
 
 _LIMIT = 1900

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from .errors import FanoutError
-from .interrupts import Held, TerminationExits, hang, note
-from .pausing import Pause, Target, others
-from .refits import RefitWatch
+from .signals import Held, TerminationExits, hang, note
+from .report import Pause, Target, others
+from .quarantine import RefitWatch
 from .results import FanoutResult
 from .resume import Resume, remedy
-from .routes import SGLANG, PauseRoutes
+from .engines import SGLANG, PauseRoutes
 from .selectors import Selector, SelectorError, Term
 
 if TYPE_CHECKING:

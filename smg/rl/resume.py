@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from .errors import FanoutError, RlError
-from .pausing import Pause, Target, others, succeeded
+from .report import Pause, Target, others, succeeded
 from .results import FanoutResult
-from .routes import PauseRoutes
+from .engines import PauseRoutes
 from .selectors import Selector, Term
 
 if TYPE_CHECKING:

@@ -16,15 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from .exchange import (
-    LONGEST,
-    PLAIN_SLICE,
-    TLS_SLICE,
-    DeadlineSocket,
-    Exchange,
-    Secret,
-    connect,
-)
+from .deadline import LONGEST, PLAIN_SLICE, TLS_SLICE, DeadlineSocket, Exchange, Secret, connect
 
 
 @dataclass(frozen=True)

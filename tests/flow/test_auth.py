@@ -11,9 +11,9 @@ from jwt.algorithms import RSAAlgorithm
 
 from reference_server import ConfigError, Gateway
 from reference_server.auth import ControlKey
-from reference_server.http import HttpServer
-from reference_server.jwt import JwtPolicy
-from reference_server.wire import Reply, Request
+from reference_server.httpd.server import HttpServer
+from reference_server.oidc import JwtPolicy
+from reference_server.httpd.messages import Reply, Request
 from smg.rl import RL, RlError
 
 from .support import ask

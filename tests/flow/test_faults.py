@@ -11,7 +11,7 @@ import pytest
 
 from reference_server import Fleet, MockEngine
 from reference_server.engines import faults
-from reference_server.engines.faults import Fault
+from reference_server.engines.faults.fault import Fault
 from smg.rl import RL, FanoutError, RlError, RlTimeoutError, paused
 
 from .mock_support import PROMPT, Aside, aside, ask, generate, post

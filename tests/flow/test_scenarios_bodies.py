@@ -7,8 +7,8 @@ import pytest
 
 from reference_server import Fleet, Gateway, MockEngine
 from reference_server.engines import ManualTicks, faults
-from reference_server.http import HttpServer
-from reference_server.wire import Reply, Request
+from reference_server.httpd.server import HttpServer
+from reference_server.httpd.messages import Reply, Request
 from smg.rl import VLLM, FanoutError, WeightVersionError, paused
 
 from .mock_support import Aside, aside

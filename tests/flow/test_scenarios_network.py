@@ -13,8 +13,8 @@ import trustme
 from reference_server import Fleet, Gateway
 from reference_server.engines import ManualTicks, faults
 from reference_server.health import HealthPolicy
-from reference_server.http import HttpServer
-from reference_server.wire import Reply, Request
+from reference_server.httpd.server import HttpServer
+from reference_server.httpd.messages import Reply, Request
 from smg.rl import RL, RlConnectionError, RlError, paused
 
 from ..wire.misbehave import Script, Server, answer, answering, closing, keeping

@@ -10,16 +10,7 @@ import pytest
 from reference_server import Fleet, MockEngine
 from reference_server.engines import faults
 from reference_server.health import HealthPolicy
-from smg.rl import (
-    SGLANG,
-    VLLM,
-    FanoutError,
-    PauseRoutes,
-    Target,
-    WeightVersionError,
-    aio,
-    paused,
-)
+from smg.rl import SGLANG, VLLM, FanoutError, PauseRoutes, Target, WeightVersionError, aio, paused
 
 from .support import wait_until
 

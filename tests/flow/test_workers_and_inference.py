@@ -9,8 +9,8 @@ import pytest
 
 from reference_server import Gateway, MockEngine
 from reference_server.health import HealthPolicy
-from reference_server.http import HttpServer
-from reference_server.wire import Reply, Request
+from reference_server.httpd.server import HttpServer
+from reference_server.httpd.messages import Reply, Request
 
 from .support import ScriptedEngine, ask, raw, streaming, wait_until
 

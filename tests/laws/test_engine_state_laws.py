@@ -17,11 +17,11 @@ from hypothesis.stateful import (
     rule,
 )
 
-from reference_server.engines.base import EngineState, Flush, Refit
-from reference_server.engines.generations import Generation, Phase, Progress, Wanted
-from reference_server.engines.serving import NothingNew
-from reference_server.engines.traits import PAUSE_MODES, Traits
-from reference_server.engines.weights import encode
+from reference_server.engines.state.machine import EngineState, Flush, Refit
+from reference_server.engines.state.generation import Generation, Phase, Progress, Wanted
+from reference_server.engines.state.serving import NothingNew
+from reference_server.engines.state.traits import PAUSE_MODES, Traits
+from reference_server.engines.state.weights import encode
 
 NATURAL_LENGTH = 4
 MOST_TOKENS = 6

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server.engines.schedule import Rule, Schedule
+from reference_server.engines.faults.schedule import Rule, Schedule
 
 paths = st.sampled_from(["a", "/a", "b", "c/d", "*"])
 asked = st.sampled_from(["/a", "/b", "/c/d", "/e"])

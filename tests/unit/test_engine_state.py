@@ -6,20 +6,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from reference_server.engines.base import EngineState, Flush, Refit
-from reference_server.engines.batch import DuplicateRequest
-from reference_server.engines.generations import (
-    Ending,
-    Generation,
-    Phase,
-    Progress,
-    Span,
-    Wanted,
-)
-from reference_server.engines.serving import CallerGone, EngineStopped
-from reference_server.engines.ticks import ManualTicks, RealTicks
-from reference_server.engines.traits import PAUSE_MODES
-from reference_server.engines.weights import decode, encode
+from reference_server.engines.state.machine import EngineState, Flush, Refit
+from reference_server.engines.state.batch import DuplicateRequest
+from reference_server.engines.state.generation import Ending, Generation, Phase, Progress, Span, Wanted
+from reference_server.engines.state.serving import CallerGone, EngineStopped
+from reference_server.engines.state.clock import ManualTicks, RealTicks
+from reference_server.engines.state.traits import PAUSE_MODES
+from reference_server.engines.state.weights import decode, encode
 
 PROMPT = "w1 w2 w3"
 

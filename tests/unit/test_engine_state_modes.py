@@ -6,12 +6,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from reference_server.engines.base import EngineState, Flush, Refit
-from reference_server.engines.generations import Ending, Phase, Span
-from reference_server.engines.serving import CallerGone, EngineStopped, NothingNew
-from reference_server.engines.ticks import RealTicks
-from reference_server.engines.traits import Traits
-from reference_server.engines.vllm_versions import Features, traits
+from reference_server.engines.state.machine import EngineState, Flush, Refit
+from reference_server.engines.state.generation import Ending, Phase, Span
+from reference_server.engines.state.serving import CallerGone, EngineStopped, NothingNew
+from reference_server.engines.state.clock import RealTicks
+from reference_server.engines.state.traits import Traits
+from reference_server.engines.vllm.features import Features, traits
 
 from .test_engine_state import (
     answer,

@@ -12,20 +12,7 @@ from typing import Any
 
 import pytest
 
-from smg.rl import (
-    RL,
-    CallResult,
-    FanoutError,
-    FanoutFailure,
-    FanoutResult,
-    RlConnectionError,
-    RlError,
-    RlTimeoutError,
-    Selector,
-    SelectorError,
-    Term,
-    Worker,
-)
+from smg.rl import RL, CallResult, FanoutError, FanoutFailure, FanoutResult, RlConnectionError, RlError, RlTimeoutError, Selector, SelectorError, Term, Worker
 from smg.rl.transport import Failure, Response
 
 from .scripted import GATEWAY, ROW, reply, scripted

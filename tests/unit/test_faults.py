@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from reference_server.engines import faults, spoiling
-from reference_server.engines.faults import Fault
-from reference_server.engines.schedule import Rule, Schedule
-from reference_server.wire import Reply
+from reference_server.engines import faults
+from reference_server.engines.faults import broken_answers
+from reference_server.engines.faults.fault import Fault
+from reference_server.engines.faults.schedule import Rule, Schedule
+from reference_server.httpd.messages import Reply
 
 DONE = {"success": True, "message": "done"}
 ANSWER = b'{"success":true,"message":"done"}'
@@ -228,7 +229,7 @@ class TestSpoiled:
         [(Reply(200), ""), (Reply(200, (), b"text"), "text"), (Reply.of_json(200, None), None), (Reply.of_json(200, [1]), [1])],
     )
     def test_what_is_no_object_becomes_one(self, reply: Reply, answer: object) -> None:
-        assert json.loads(spoiling.with_fields(reply, {"a": 1}).body) == {"answer": answer, "a": 1}
+        assert json.loads(broken_answers.with_fields(reply, {"a": 1}).body) == {"answer": answer, "a": 1}
 
 
 REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [

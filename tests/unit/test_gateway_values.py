@@ -11,22 +11,10 @@ from hypothesis import strategies as st
 from reference_server import capability, query
 from reference_server.auth import ControlKey
 from reference_server.breaker import BreakerPolicy, Breakers
-from reference_server.enginepath import OPERATIONS, engine_path, operation
+from reference_server.paths import OPERATIONS, engine_path, operation
 from reference_server.errors import STATUS, Code, Refusal
 from reference_server.health import HealthPolicy, Streak
-from reference_server.outcome import (
-    BODY_LIMIT,
-    Answered,
-    Cancelled,
-    Outcome,
-    TimedOut,
-    Unreachable,
-    Unsupported,
-    envelope,
-    failed_entry,
-    report,
-    verdict,
-)
+from reference_server.outcome import BODY_LIMIT, Answered, Cancelled, Outcome, TimedOut, Unreachable, Unsupported, envelope, failed_entry, report, verdict
 from reference_server.probe import Ask, Findings, probe
 from reference_server.registry import Ids, Registry, Worker, collapse, targets
 from smg.rl import Selector

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from reference_server.jwt import REFETCH_SECONDS, JwtAuthenticator, JwtPolicy, secure
+from reference_server.oidc import REFETCH_SECONDS, JwtAuthenticator, JwtPolicy, secure
 
 ISSUER, AUDIENCE, JWKS = "https://idp.example", "smg", "https://idp.example/keys"
 RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -5,15 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from smg.rl import (
-    CallResult,
-    FanoutError,
-    FanoutFailure,
-    FanoutResult,
-    RlConnectionError,
-    RlError,
-    RlTimeoutError,
-)
+from smg.rl import CallResult, FanoutError, FanoutFailure, FanoutResult, RlConnectionError, RlError, RlTimeoutError
 
 from .fleet import EVERY_THREAD, PAUSE, RESUME, Fleet, Run, chain, fail, leave
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from smg import __version__
 from smg.rl import RL, Selector
-from smg.rl.requests import Params
+from smg.rl.encoding import Params
 from smg.rl.transport import Request
 
 from .scripted import GATEWAY, REPORT, Script, calling, fanning_out, reply, scripted

@@ -12,22 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reference_server import ConfigError, Gateway
 from reference_server.events import CallEnded, FanoutEnded
-from reference_server.logs import (
-    JsonFormatter,
-    TextFormatter,
-    log_event,
-    printable,
-    stop_writing,
-    write_to_stderr,
-)
+from reference_server.logs import JsonFormatter, TextFormatter, log_event, printable, stop_writing, write_to_stderr
 from reference_server.metrics import BUCKETS, Metrics
-from reference_server.outcome import (
-    Answered,
-    Outcome,
-    TimedOut,
-    Unreachable,
-    Unsupported,
-)
+from reference_server.outcome import Answered, Outcome, TimedOut, Unreachable, Unsupported
 from reference_server.registry import Worker
 
 WORKER = Worker("w-1", "http://engine:1", "sglang")

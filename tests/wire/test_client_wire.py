@@ -7,7 +7,7 @@ import pytest
 
 from smg import __version__
 from smg.rl import RL, RlError, Worker, paused
-from smg.rl.requests import Param
+from smg.rl.encoding import Param
 
 from ..unit.scripted import ROW
 from .misbehave import Received, answer, answering, keeping, refusing_early

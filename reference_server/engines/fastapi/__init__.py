@@ -1,0 +1,1 @@
+"""What engines written with FastAPI share: validation, routing, events, the OpenAI input."""

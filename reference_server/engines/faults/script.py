@@ -1,0 +1,163 @@
+"""What is to go wrong with an engine, and who is held: the script that its requests play."""
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from ...httpd.messages import Reply
+from .fault import Fault
+from ..fastapi.routing import Call
+from .schedule import Rule, Schedule
+from ..state.serving import CallerGone, EngineStopped
+
+_POLL_SECONDS = 0.05
+
+
+class Actor(Protocol):
+    """The engine of a script, from its start to its stop."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def stopped(self) -> bool: ...
+
+    def answer(self, call: Call) -> Reply: ...
+
+    def rehearse(self, call: Call) -> Reply: ...
+
+    def crash(self, restart: bool) -> None: ...
+
+
+class Held:
+    """Requests that are held before they have any effect, until `release`. Released, they go on,
+    even if their caller has gone away."""
+
+    def __init__(self, path: str, changed: threading.Condition) -> None:
+        self.path, self._changed = path, changed
+        self.released = False
+        self._entered = self._left = 0
+
+    @property
+    def entered(self) -> int:
+        """How many requests have been held so far."""
+        return self._entered
+
+    def wait_entered(self, timeout: float = 10.0, *, count: int = 1) -> None:
+        """Wait until `count` requests have come; raises `TimeoutError` after `timeout` seconds."""
+        self._wait(lambda: self._entered >= count, timeout, "nobody called")
+
+    def wait_hung_up(self, timeout: float = 10.0, *, count: int = 1) -> None:
+        """Wait until `count` callers of those held have gone away; raises `TimeoutError`."""
+        self._wait(lambda: self._left >= count, timeout, "nobody hung up on")
+
+    def release(self) -> None:
+        """Let those that are held go on, and hold nobody else."""
+        with self._changed:
+            self.released = True
+            self._changed.notify_all()
+
+    def hold(self, stopped: Callable[[], bool], gone: Callable[[], bool]) -> None:
+        """Be a request that is held; raises `EngineStopped`."""
+        left = False
+        with self._changed:
+            self._entered += 1
+            self._changed.notify_all()
+        while not self.released:
+            if not left and gone():
+                left = True
+                with self._changed:
+                    self._left += 1
+                    self._changed.notify_all()
+            with self._changed:
+                self._changed.wait_for(lambda: self.released or stopped(), _POLL_SECONDS)
+            if stopped():
+                raise EngineStopped
+
+    def _wait(self, condition: Callable[[], bool], timeout: float, what: str) -> None:
+        with self._changed:
+            if not self._changed.wait_for(condition, timeout):
+                raise TimeoutError(f"{what} {self.path} within {timeout:g} s")
+
+
+class Script:
+    """The faults and holds of an engine; `changed` is its condition. Every method may be
+    called from any thread."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._faults = Schedule[Fault]()
+        self._holds = Schedule[Held]()
+        self._clearings = 0
+
+    @property
+    def faults(self) -> tuple[Rule[Fault], ...]:
+        """What is still to go wrong."""
+        return self._faults.rules
+
+    def fail(self, rule: Rule[Fault]) -> None:
+        """Let a fault happen to the requests of a rule."""
+        self._faults.add(rule)
+
+    def clear(self) -> None:
+        """Let nothing go wrong any more; who waits because of a fault waits no longer."""
+        with self._changed:
+            self._faults.clear()
+            self._clearings += 1
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def hold(self, path: str, times: int | None, method: str | None) -> Iterator[Held]:
+        """Hold requests until the block ends."""
+        held = Held(path, self._changed)
+        self._holds.add(Rule(held, path, times, method))
+        try:
+            yield held
+        finally:
+            self._holds.remove(held)
+            held.release()
+
+    def play(self, call: Call, actor: Actor) -> Reply:
+        """Answer a request, after what is planned for it."""
+        method, path = call.request.method, call.path
+        held = self._holds.meet(method, path)
+        if held is not None:
+            held.hold(lambda: actor.stopped, call.gone)
+        with self._changed:
+            fault, clearing = self._faults.meet(method, path), self._clearings
+        if fault is None:
+            return actor.answer(call)
+        return fault.play(_Request(call, actor, self._changed, lambda: self._clearings > clearing))
+
+
+class _Request:
+    """The stage of a fault; see `faults.Stage`."""
+
+    def __init__(
+        self, call: Call, actor: Actor, changed: threading.Condition, cleared: Callable[[], bool]
+    ) -> None:
+        self._call, self._actor, self._changed, self._cleared = call, actor, changed, cleared
+        self.kind, self.path = actor.kind, call.path
+
+    def answer(self) -> Reply:
+        return self._actor.answer(self._call)
+
+    def rehearse(self) -> Reply:
+        return self._actor.rehearse(self._call)
+
+    def wait(self, seconds: float, *, alone: bool = False) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._cleared():
+            with self._changed:
+                self._changed.wait_for(lambda: self._cleared() or self._actor.stopped, min(left, _POLL_SECONDS))
+            if self._actor.stopped:
+                raise EngineStopped
+            if not alone and self._call.gone():
+                raise CallerGone
+
+    def crash(self, restart: bool) -> None:
+        self._actor.crash(restart)
+        self.wait(math.inf, alone=True)

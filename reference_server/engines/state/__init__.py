@@ -1,0 +1,1 @@
+"""What an engine is beneath its HTTP: run state, weights, generations, clock."""
