@@ -16,8 +16,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from reference_server import Gateway
-from reference_server.httpd.server import HttpServer
 from reference_server.httpd.messages import Reply, Request
+from reference_server.httpd.server import HttpServer
 from smg.rl import RL
 
 ROOT = Path(__file__).parents[1]

@@ -119,7 +119,7 @@ def any_of(keys: Sequence[str]) -> Guard:
 
     def check(request: Request) -> Admission:
         token = bearer_token(request)
-        good = token is not None and any([same(token, key) for key in keys])
+        good = token is not None and any([same(token, key) for key in keys])  # noqa: C419  # all are compared, in equal time
         return Admission() if good else closed_door(request)
 
     return check

@@ -15,9 +15,9 @@ from .breaker import BreakerPolicy
 from .config import REQUEST_ID_HEADERS, Config, ConfigError, open_to_all
 from .gateway import Gateway
 from .health import HealthPolicy
-from .oidc import JwtPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
 from .metrics import BUCKETS
+from .oidc import JwtPolicy
 from .process import Termination
 
 if TYPE_CHECKING:

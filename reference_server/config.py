@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from .auth import ControlKey, is_loopback
 from .breaker import BreakerPolicy
 from .health import HealthPolicy
-from .oidc import JwtPolicy, available, secure
 from .metrics import BUCKETS
+from .oidc import JwtPolicy, available, secure
 from .registration import Spec
 
 REQUEST_ID_HEADERS = ("x-request-id", "x-correlation-id", "x-trace-id", "request-id")

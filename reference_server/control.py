@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 
 from smg.rl.selectors import SPACE, Selector, SelectorError
 
-from .paths import engine_path
 from .errors import Code, refusal
 from .events import CallEnded, FanoutEnded, Observer
 from .fanout import Window
+from .httpd.messages import Reply, Request
 from .outcome import Answered, Cancelled, Outcome, Unsupported, call_refusal, envelope, report, verdict
+from .paths import engine_path
 from .query import decode_part, selectors_in, without_selector
 from .registry import Registry, Worker, targets
 from .upstream import EngineCall, Message, forwarded
-from .httpd.messages import Reply, Request
 
 PROTOCOL_VERSION = 1
 
@@ -83,9 +83,7 @@ class Control:
             raise refusal(Code.WORKER_NOT_FOUND, f"worker `{worker_id}` not found", id=worker_id)
         return worker
 
-    def _run(
-        self, workers: list[Worker], request: Request, path: str, body: bytes
-    ) -> Mapping[Worker, Outcome] | None:
+    def _run(self, workers: list[Worker], request: Request, path: str, body: bytes) -> Mapping[Worker, Outcome] | None:
         """The outcome of every target, or None when the caller went away."""
         query = without_selector(request.query)
         target = f"/{path}?{query}" if query else f"/{path}"

@@ -51,7 +51,9 @@ class Dialer:
 
         return ask
 
-    def ask_health(self, policy: HealthPolicy) -> Callable[[Sequence[Worker], Callable[[], bool]], Mapping[Worker, Outcome]]:
+    def ask_health(
+        self, policy: HealthPolicy
+    ) -> Callable[[Sequence[Worker], Callable[[], bool]], Mapping[Worker, Outcome]]:
         """How health checks ask many workers at once; no outcomes when they were given up."""
         window = Window(self._pool, _PROBES_AT_ONCE, policy.timeout)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from .engines import MockEngine
 from .engines.faults import checks
 from .gateway import Gateway
-from .registry import Ids
 from .httpd.messages import Reply, Request
+from .registry import Ids
 
 if TYPE_CHECKING:
     from smg.rl import RL
@@ -138,9 +138,7 @@ class Fleet:
         return Gateway(**{**self._settings, **more})  # type: ignore[arg-type]  # Config checks
 
     def _register(self, engines: "list[MockEngine]") -> None:
-        tries = [
-            self.gateway.register(engine.url, runtime=engine.kind, labels=self._labels) for engine in engines
-        ]
+        tries = [self.gateway.register(engine.url, runtime=engine.kind, labels=self._labels) for engine in engines]
         for engine, (worker_id, tried) in zip(engines, tries, strict=True):
             if not tried.wait(_REGISTER_SECONDS):
                 raise TimeoutError(f"{engine!r} did not answer its registration")

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
-from .httpd.request_log import Entry, Log
 from .auth import Authenticate, Guard, any_of, closed_door, control_guard, key_authenticator, open_door
 from .breaker import Breakers
 from .config import Config
@@ -15,15 +14,16 @@ from .dialer import PROBE_SECONDS, Dialer
 from .events import CallEnded, FanoutEnded, Observer
 from .fanout import Window, thread_pool
 from .health import HealthChecks
+from .httpd.messages import Reply, Request
+from .httpd.request_log import Entry, Log
+from .httpd.router import BodyReader, First, Route, Router, route
 from .httpd.server import HttpServer
 from .inference import Inference
-from .oidc import JwtAuthenticator
 from .logs import log_audit, log_event
 from .metrics import Metrics
+from .oidc import JwtAuthenticator
 from .registration import Registrar, Spec
 from .registry import Ids, Registry
-from .httpd.router import BodyReader, First, Route, Router, route
-from .httpd.messages import Reply, Request
 from .workers import Workers
 
 
@@ -187,7 +187,9 @@ class Gateway:
     def _other_routes(self, read_body: BodyReader) -> list[Route]:
         workers = Workers(self.registry, self._registrar, read_body)
         window = Window(self._pool, 1, self.config.request_timeout_secs)
-        inference = Inference(self.registry, window, self._dialer.call_for_head, read_body, Breakers(self.config.breaker))
+        inference = Inference(
+            self.registry, window, self._dialer.call_for_head, read_body, Breakers(self.config.breaker)
+        )
         control = self._guard
         data = self._data_guard()
         generate = inference.pass_through

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from .breaker import Breakers
 from .fanout import Window
+from .httpd.messages import Reply, Request
 from .outcome import Outcome, TimedOut
 from .registry import Registry, Worker, collapse
 from .upstream import EngineCall, Head, Message, forwarded
-from .httpd.messages import Reply, Request
 
 _DROPPED = frozenset(
     "connection content-length date keep-alive proxy-authenticate server te trailer transfer-encoding upgrade".split()
@@ -72,8 +72,7 @@ def serving(workers: Sequence[Worker], model: str | None) -> list[Worker]:
     return [
         worker
         for worker in collapse(workers)
-        if worker.connection_mode == "http"
-        and model in (None, worker.model_id, worker.labels.get("served_model_name"))
+        if worker.connection_mode == "http" and model in (None, worker.model_id, worker.labels.get("served_model_name"))
     ]
 
 

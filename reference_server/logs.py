@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 
 from .auth import Admission
 from .events import CallEnded, FanoutEnded
-from .outcome import Answered, succeeded
 from .httpd.messages import Request
+from .outcome import Answered, succeeded
 
 CONTROL = "smg_rl"
 AUDIT = "smg.audit"

@@ -8,10 +8,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .paths import operation
 from .events import CallEnded, FanoutEnded
-from .outcome import Answered, Outcome, TimedOut, succeeded
 from .httpd.messages import Reply, Request
+from .outcome import Answered, Outcome, TimedOut, succeeded
+from .paths import operation
 
 BUCKETS = (
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 45.0, 60.0, 90.0, 120.0,

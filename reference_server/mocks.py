@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
-from .gateway import Gateway
-from .httpd.router import First
 from .engines.engine import MockEngine
 from .engines.kinds import DIALECTS
 from .engines.remote import Remotes
+from .gateway import Gateway
+from .httpd.router import First
 
 _REGISTER_SECONDS = 10.0
 

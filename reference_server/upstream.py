@@ -15,8 +15,8 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from .outcome import BODY_LIMIT, Answered, Cancelled, Outcome, Unreachable
 from .httpd.messages import JSON, Request
+from .outcome import BODY_LIMIT, Answered, Cancelled, Outcome, Unreachable
 
 _FORWARDED = ("x-request-id", "traceparent", "tracestate")
 _PORTS = {"http": 80, "https": 443}
@@ -168,9 +168,7 @@ class EngineCall:
         if self._address.scheme == "http":
             return connection
         context = self._tls or ssl.create_default_context()
-        secured = context.wrap_socket(
-            connection, server_hostname=self._address.host, do_handshake_on_connect=False
-        )
+        secured = context.wrap_socket(connection, server_hostname=self._address.host, do_handshake_on_connect=False)
         self._adopt(secured)
         secured.do_handshake()
         return secured
@@ -215,7 +213,7 @@ def _read_body(response: http.client.HTTPResponse) -> bytes:
         piece = response.read(BODY_LIMIT + 1 - len(body))
         if not piece:
             if response.length:
-                raise http.client.IncompleteRead(bytes(), response.length)
+                raise http.client.IncompleteRead(b"", response.length)
             break
         body += piece
     return bytes(body)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from .errors import Refusal, text_refusal
+from .httpd.messages import JSON, Reply, Request
 from .registration import RUNTIMES, WORKER_TYPES, Registrar, Spec
 from .registry import Registry, Worker
-from .httpd.messages import JSON, Reply, Request
 
 _MISFIT = "Failed to deserialize the JSON body into the target type: "
 

@@ -25,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if not words or words[0] not in _COMMANDS:
         asked = words[:1] in ([], ["-h"], ["--help"])
-        print(_usage() if asked else f"smg: no command {words[0]!r}\n{_usage()}", file=sys.stdout if asked else sys.stderr)
+        print(
+            _usage() if asked else f"smg: no command {words[0]!r}\n{_usage()}", file=sys.stdout if asked else sys.stderr
+        )
         return 0 if asked else 2
     module, function, _ = _COMMANDS[words[0]]
     code: int = getattr(importlib.import_module(module), function)(words[1:])

@@ -48,7 +48,15 @@ BACKENDS = {
         "pip install vllm",
     ),
     "mock": Backend(
-        lambda model, port: [sys.executable, "-m", "reference_server.engines", "sglang", "--model-path", model, *_at(port)],
+        lambda model, port: [
+            sys.executable,
+            "-m",
+            "reference_server.engines",
+            "sglang",
+            "--model-path",
+            model,
+            *_at(port),
+        ],
         lambda: True,
         "",
     ),
@@ -146,7 +154,9 @@ class Engine:
     def obituary(self) -> str:
         """What it was, how it ended and the last it said."""
         tail = "\n".join(f"    {line}" for line in self._tail)
-        return f"{self.name} ({self._kind}, {self.url}) ended with exit code {self._process.returncode}; it said:\n{tail}"
+        return (
+            f"{self.name} ({self._kind}, {self.url}) ended with exit code {self._process.returncode}; it said:\n{tail}"
+        )
 
     def __exit__(self, *error: object) -> None:
         self._stopping = True

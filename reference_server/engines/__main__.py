@@ -7,8 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..ready import ready_file
 from ..process import Termination
+from ..ready import ready_file
 from .engine import DIALECTS, MockEngine
 
 # What the keywords of `MockEngine` mean; their defaults, and so their types, are read there.

@@ -6,21 +6,21 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 
+from ..httpd.messages import BodyTooLarge, Reply, Request
 from ..httpd.request_log import Log
 from ..httpd.server import HttpServer
-from ..httpd.messages import BodyTooLarge, Reply, Request
-from .state.machine import EngineState
+from .fastapi.routing import Call
 from .faults.fault import Fault
+from .faults.schedule import Rule
+from .faults.script import Held, Script
 from .kinds import DIALECTS
-from .twin import Life
 from .observed import Observed
 from .options import EngineOptions
 from .remote import Remote
-from .fastapi.routing import Call
-from .faults.schedule import Rule
-from .faults.script import Held, Script
-from .state.serving import CallerGone, EngineStopped
 from .state.clock import RealTicks, Ticks
+from .state.machine import EngineState
+from .state.serving import CallerGone, EngineStopped
+from .twin import Life
 
 __all__ = ["DIALECTS", "MockEngine"]
 

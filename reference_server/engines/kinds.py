@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..httpd.messages import Reply
-from .state.machine import EngineState
-from .options import EngineOptions
 from .fastapi.routing import Call
+from .options import EngineOptions
 from .sglang.routes import SGLang
+from .state.machine import EngineState
+from .state.traits import SGLANG, Traits
 from .tokenspeed import routes as tokenspeed
 from .vllm import routes as vllm
-from .state.traits import SGLANG, Traits
 
 
 class Dialect(Protocol):

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 
 from ..httpd.request_log import Entry, Log
-from .state.machine import EngineState
 from .state.generation import Phase
+from .state.machine import EngineState
 
 
 class Observed:

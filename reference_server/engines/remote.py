@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from ..httpd.request_log import Entry
 from ..httpd.messages import Reply, Request
+from ..httpd.request_log import Entry
 from . import faults
 from .faults.fault import Fault
 from .faults.schedule import Rule
@@ -168,8 +168,12 @@ def _rule(rule: Rule[Fault]) -> dict[str, object]:
     named: Any = rule.plan
     fault = {"kind": type(rule.plan).__name__, **dataclasses.asdict(named)}
     return {
-        **{"path": rule.path, "fault": fault, "times": rule.times, "method": rule.method},
-        **{"probability": rule.probability, "seed": rule.seed},
+        "path": rule.path,
+        "fault": fault,
+        "times": rule.times,
+        "method": rule.method,
+        "probability": rule.probability,
+        "seed": rule.seed,
     }
 
 

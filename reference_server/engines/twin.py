@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from ..httpd.messages import Reply
+from .fastapi.routing import Call
 from .faults import broken_answers
-from .state.machine import EngineState
 from .kinds import DIALECTS
 from .options import EngineOptions
-from .fastapi.routing import Call
 from .state.clock import RealTicks
+from .state.machine import EngineState
 from .state.traits import Traits
 
 # What is answered by an engine that was called before, or that a trainer has joined, which

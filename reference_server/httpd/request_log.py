@@ -49,9 +49,7 @@ class Log:
         wanted = "/" + path.lstrip("/")
         return tuple(entry for entry in self.entries if entry.path == wanted)
 
-    def arrived(
-        self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]], body: bytes
-    ) -> int:
+    def arrived(self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]], body: bytes) -> int:
         """Write down a request; its number."""
         headers = tuple(headers)
         kept = tuple(header for header in headers if header[0].lower() != _SECRET)

@@ -10,10 +10,10 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .request_log import Log
 from ..auth import Admission, Guard
 from ..errors import Refusal, text_refusal
 from .messages import BodyTooLarge, Reply, Request
+from .request_log import Log
 
 Handler = Callable[..., Reply]
 """Called with the request and the raw path parameters of its route."""

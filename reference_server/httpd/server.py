@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Generator
 from email.utils import formatdate
 
-from . import well_formed, messages
+from . import messages, well_formed
 from .messages import Body, Reply, Request
 
 Application = Callable[[Request], Reply]
@@ -225,6 +225,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         if not body.done:
             self._linger()
+        return None
 
     def _continue(self) -> None:
         if self.headers.get("expect", "").lower() == "100-continue" and self.request_version != "HTTP/1.0":

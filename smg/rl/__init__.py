@@ -3,11 +3,11 @@
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .client import RL
+    from .engines import SGLANG, VLLM, PauseRoutes
     from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, WeightVersionError
     from .pause import paused
     from .report import Pause, Target
     from .results import CallResult, FanoutFailure, FanoutResult, Worker
-    from .engines import SGLANG, VLLM, PauseRoutes
     from .selectors import Selector, SelectorError, Term
 
 # A name is loaded when it is asked for: the gateway takes the selectors from here, and

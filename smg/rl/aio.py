@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from .client import RL
+from .encoding import Params
+from .engines import SGLANG, PauseRoutes
 from .pause import paused as _paused
 from .report import Pause
-from .encoding import Params
 from .results import CallResult, FanoutResult, Worker
-from .engines import SGLANG, PauseRoutes
 from .selectors import Selector
 
 if TYPE_CHECKING:
@@ -89,7 +89,13 @@ class AsyncRL:
 
         def work(rl: RL) -> FanoutResult:
             return rl.fanout(
-                path, body, selector=selector, method=method, params=params, timeout=timeout, allow_partial=allow_partial
+                path,
+                body,
+                selector=selector,
+                method=method,
+                params=params,
+                timeout=timeout,
+                allow_partial=allow_partial,
             )
 
         return await _run(self.rl, work)

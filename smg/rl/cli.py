@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from . import display
 from .client import RL
+from .engines import SGLANG, VLLM
 from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, WeightVersionError
 from .pause import paused
 from .results import CallResult, FanoutResult, Worker
-from .engines import SGLANG, VLLM
 from .selectors import SelectorError
 
 DONE, FAILED, USAGE, NO_ANSWER = 0, 1, 2, 3

@@ -206,5 +206,3 @@ def _seconds(timeout: object) -> float:
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"timeout must be > 0 seconds and finite, got {timeout!r}"[:200])
     return seconds
-
-

@@ -89,9 +89,7 @@ def _word(value: str | int | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def request(
-    method: object, url: str, pairs: Iterable[tuple[str, str]], body: object, given: Headers
-) -> "Request":
+def request(method: object, url: str, pairs: Iterable[tuple[str, str]], body: object, given: Headers) -> "Request":
     """A request ready to be sent; raises `ValueError` or `TypeError` before anything is."""
     from .transport import Request
 

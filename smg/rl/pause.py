@@ -9,14 +9,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from .engines import SGLANG, PauseRoutes
 from .errors import FanoutError
-from .signals import Held, TerminationExits, hang, note
-from .report import Pause, Target, others
 from .quarantine import RefitWatch
+from .report import Pause, Target, others
 from .results import FanoutResult
 from .resume import Resume, remedy
-from .engines import SGLANG, PauseRoutes
 from .selectors import Selector, SelectorError, Term
+from .signals import Held, TerminationExits, hang, note
 
 if TYPE_CHECKING:
     from .client import RL
@@ -197,4 +197,6 @@ def _check_mode(rl: "RL", selector: str | Selector, mode: str, timeout: float | 
     for worker in rl.match(selector, timeout=timeout):
         modes = worker.capabilities.get("pause_modes")
         if not isinstance(modes, list) or mode not in modes:
-            raise ValueError(f"{worker.id} ({worker.url}, {worker.engine}) cannot pause with mode {mode!r}, only {modes}")
+            raise ValueError(
+                f"{worker.id} ({worker.url}, {worker.engine}) cannot pause with mode {mode!r}, only {modes}"
+            )

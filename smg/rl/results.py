@@ -140,7 +140,9 @@ class FanoutResult:
         total, succeeded = report.get("total"), report.get("succeeded")
         return cls(
             {key: CallResult.of(value) for key, value in _objects(results).items()},
-            [FanoutFailure.of(entry) for entry in failed if isinstance(entry, dict)] if isinstance(failed, list) else [],
+            [FanoutFailure.of(entry) for entry in failed if isinstance(entry, dict)]
+            if isinstance(failed, list)
+            else [],
             total if isinstance(total, int) else 0,
             succeeded if isinstance(succeeded, int) else 0,
         )

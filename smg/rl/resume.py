@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from .engines import PauseRoutes
 from .errors import FanoutError, RlError
 from .report import Pause, Target, others, succeeded
 from .results import FanoutResult
-from .engines import PauseRoutes
 from .selectors import Selector, Term
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ class Resume:
         pause.joined += others(answered, [*known, *pause.joined])
         by_url = {target.url: target for target in known}
         pause.restarted += [
-            t for t in answered if t.url in by_url and by_url[t.url].worker_id != t.worker_id and t not in pause.restarted
+            t
+            for t in answered
+            if t.url in by_url and by_url[t.url].worker_id != t.worker_id and t not in pause.restarted
         ]
         still = others(known, [*answered, *pause.resumed])
         pause.resumed = [t for t in known if t not in still]

@@ -203,4 +203,3 @@ class _Parser:
         self.at += 1
         self.space()
         return re.sub(r"\\(.)", r"\1", text)
-

@@ -49,7 +49,9 @@ class Failure:
 class Transport:
     """Sends requests. Has no state that changes: threads and forks may share it."""
 
-    def __init__(self, *, tls: bool, ssl_context: ssl.SSLContext | None, trust_env: bool, secret: Secret | None) -> None:
+    def __init__(
+        self, *, tls: bool, ssl_context: ssl.SSLContext | None, trust_env: bool, secret: Secret | None
+    ) -> None:
         self._secret = secret
         self._opener = urllib.request.OpenerDirector()
         self._opener.add_handler(_Handler())
@@ -59,7 +61,9 @@ class Transport:
         if trust_env:
             self._opener.add_handler(urllib.request.ProxyHandler())
 
-    def send(self, request: Request, timeout: float, began: Callable[[Exchange], None] | None = None) -> Response | Failure:
+    def send(
+        self, request: Request, timeout: float, began: Callable[[Exchange], None] | None = None
+    ) -> Response | Failure:
         """One exchange within `timeout` seconds; `began` is given what can abort it."""
         exchange = Exchange(time.monotonic() + timeout, self._secret)
         if began:

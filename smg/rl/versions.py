@@ -60,7 +60,9 @@ def _ask(rl: "RL", route: str, ids: Iterable[str], timeout: float | None) -> dic
     result = rl.fanout(route, selector=selector, method="GET", timeout=timeout, allow_partial=True)
     lost = [f for f in result.failed if f.status not in _NO_SUCH_ROUTE]
     if lost:
-        text = f"{len(lost)} of {result.total} engines did not tell their weight version: {'; '.join(map(str, lost[:8]))}"
+        text = (
+            f"{len(lost)} of {result.total} engines did not tell their weight version: {'; '.join(map(str, lost[:8]))}"
+        )
         raise FanoutError(text, 207, FanoutResult(result.results, lost, result.total, result.succeeded))
     answers = {key: answer for key, answer in result.results.items() if answer.status not in _NO_SUCH_ROUTE}
     return {key: version for key, answer in answers.items() if (version := _version(answer)) is not None}

@@ -8,7 +8,7 @@ from .vectors import JSON
 
 SHORT = 240
 
-_EVENT = re.compile(r"(?:rl\.proxy|rl\.fanout|control_plane_audit)\b.*", re.S)
+_EVENT = re.compile(r"(?:rl\.proxy|rl\.fanout|control_plane_audit)\b.*", re.DOTALL)
 _FRAME = {"timestamp", "filename", "line_number", "threadId", "threadName", "span", "spans"}
 _ABSENT_FIELD = re.compile(r" (?:timestamp=\S+|\w+=None\b)")
 _PRESENT_FIELD = re.compile(r'Some\("([^"]*)"\)')
@@ -62,7 +62,7 @@ def differences(want: JSON, got: JSON, where: str = "") -> Iterator[str]:
     elif isinstance(want, list) and isinstance(got, list):
         if len(want) != len(got):
             yield f"{where}: expected {len(want)} items, got {len(got)}: {_short(got)}"
-        for index, (wanted, item) in enumerate(zip(want, got)):
+        for index, (wanted, item) in enumerate(zip(want, got, strict=False)):
             yield from differences(wanted, item, f"{where}[{index}]")
     elif not _matches(want, got):
         yield f"{where}: expected {_short(want)}, got {_short(got)}"
@@ -75,7 +75,7 @@ def _matches(want: JSON, got: JSON) -> bool:
         return got == want or type(got) is int
     if isinstance(want, str) and "<<any>>" in want and isinstance(got, str):
         pattern = ".*".join(re.escape(part) for part in want.split("<<any>>"))
-        return re.fullmatch(pattern, got, re.S) is not None
+        return re.fullmatch(pattern, got, re.DOTALL) is not None
     return type(want) is type(got) and want == got
 
 

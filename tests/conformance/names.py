@@ -1,10 +1,10 @@
 """Placeholders: `<<id:e0>>` in a vector stands for a value that differs from run to run.
 
-    <<id:e0>> <<id:e0@1>>   a worker's id (of one rank)
-    <<addr:e0>> <<qaddr:e0>> <<port:e0>>   an engine's address, percent-encoded, or its port
-    <<gw>>                  the gateway's address
-    <<reqid>>               a request id that the gateway made (only in what is seen)
-    <<any>> <<ms>>          anything, an integer (only in what is expected; see compare)
+<<id:e0>> <<id:e0@1>>   a worker's id (of one rank)
+<<addr:e0>> <<qaddr:e0>> <<port:e0>>   an engine's address, percent-encoded, or its port
+<<gw>>                  the gateway's address
+<<reqid>>               a request id that the gateway made (only in what is seen)
+<<any>> <<ms>>          anything, an integer (only in what is expected; see compare)
 """
 
 import re

@@ -67,8 +67,8 @@ class Session:
             gateway.until(lambda: len(operator.workers("/v1/rl/workers")) >= count, f"it has not {count} workers")
 
         gateway.until(lambda: operator.status("/health") is not None, "it does not listen")
-        rows = len(setup.get("workers", []))
-        for rows, body in enumerate(setup.get("register", []), rows + 1):
+        rows = given = len(setup.get("workers", []))
+        for rows, body in enumerate(setup.get("register", []), given + 1):
             operator.register(self.names.fill(body))
             await_rows(min(rows, setup.get("rows", rows)))
         if "ready" in setup:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from reference_server.httpd.server import HttpServer
 from reference_server.httpd.messages import Reply, Request
+from reference_server.httpd.server import HttpServer
 
 WAIT_SECONDS = 30.0
 

@@ -11,9 +11,9 @@ from jwt.algorithms import RSAAlgorithm
 
 from reference_server import ConfigError, Gateway
 from reference_server.auth import ControlKey
+from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 from reference_server.oidc import JwtPolicy
-from reference_server.httpd.messages import Reply, Request
 from smg.rl import RL, RlError
 
 from .support import ask
@@ -55,7 +55,11 @@ def test_an_admin_s_token_opens_the_control_plane(issuer: str, caplog: pytest.Lo
     with Gateway(enable_rl=True, jwt=policy, control_plane_audit_enabled=True) as gateway:
         admin = token(issuer, "admin")
         assert RL(gateway.url, api_key=admin).workers() == []
-        assert [status(gateway, token(issuer, "user")), status(gateway, "x.y.z"), status(gateway, None)] == [403, 401, 401]
+        assert [status(gateway, token(issuer, "user")), status(gateway, "x.y.z"), status(gateway, None)] == [
+            403,
+            401,
+            401,
+        ]
     audit = [record.getMessage() for record in caplog.records if record.name == "smg.audit"]
     assert [line.split(" path=")[0] for line in audit] == [
         "control_plane_audit principal=trainer auth_method=jwt role=admin method=GET",
@@ -113,5 +117,8 @@ def test_the_client_says_what_a_refused_caller_needs() -> None:
             RL(gateway.url).workers()
         with pytest.raises(RlError, match="no admin role") as weak:
             RL(gateway.url, api_key="s3cret").workers()
-    assert [(error.value.status, error.value.code) for error in (missing, weak)] == [(401, "http_error"), (403, "http_error")]
+    assert [(error.value.status, error.value.code) for error in (missing, weak)] == [
+        (401, "http_error"),
+        (403, "http_error"),
+    ]
     assert "s3cret" not in str(weak.value)

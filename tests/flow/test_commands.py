@@ -29,7 +29,9 @@ def run(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]"
 
 
 @contextmanager
-def launched(*flags: str, command: Sequence[str] = ("-m", "smg", "launch")) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def launched(
+    *flags: str, command: Sequence[str] = ("-m", "smg", "launch")
+) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """A running gateway and its URL, from the first line it prints."""
     process = subprocess.Popen(
         [sys.executable, *command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
@@ -54,20 +56,27 @@ def assert_one_clear_line(done: "subprocess.CompletedProcess[str]", code: int, *
     assert all(word in last_line(done.stderr) for word in words), done.stderr
 
 
-@pytest.mark.parametrize("command", [("-m", "smg", "launch"), ("-m", "reference_server"), ("-m", "reference_server", "launch")])
+@pytest.mark.parametrize(
+    "command", [("-m", "smg", "launch"), ("-m", "reference_server"), ("-m", "reference_server", "launch")]
+)
 def test_the_first_line_is_where_the_gateway_answers(command: Sequence[str]) -> None:
-    with launched("--port", "0", "--enable-rl", "--mock", "sglang=2", command=command) as (process, url):
+    with launched("--port", "0", "--enable-rl", "--mock", "sglang=2", command=command) as (_process, url):
         wait_until(lambda: ask(url, "GET", "/v1/rl/workers").json["total"] == 2, "both mock engines are registered")
 
 
 def test_the_flags_of_a_training_framework_are_taken_as_typed() -> None:
-    flags = "--policy cache_aware --enable-rl --disable-health-check --disable-circuit-breaker --request-timeout-secs 14400"
+    flags = (
+        "--policy cache_aware --enable-rl --disable-health-check --disable-circuit-breaker --request-timeout-secs 14400"
+    )
     with launched("--port", "0", *flags.split()) as (_, url):
         assert ask(url, "GET", "/v1/rl/workers").json == {"protocol_version": 1, "workers": [], "total": 0}
 
 
 def test_sigterm_finishes_what_is_running_and_exits_with_0() -> None:
-    with ScriptedEngine() as engine, launched("--port", "0", "--enable-rl", "--worker-urls", engine.url) as (process, url):
+    with (
+        ScriptedEngine() as engine,
+        launched("--port", "0", "--enable-rl", "--worker-urls", engine.url) as (process, url),
+    ):
         wait_until(lambda: ask(url, "GET", "/v1/rl/workers").json["total"] == 1, "the engine is registered")
         with raw(url) as caller:
             caller.sendall(b"POST /v1/rl/engine/x?selector=engine%3Dsglang HTTP/1.1\r\nHost: x\r\n\r\n")

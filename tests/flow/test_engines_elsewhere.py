@@ -10,8 +10,8 @@ import pytest
 import trustme
 
 from reference_server import Gateway, MockEngine
-from reference_server.httpd.server import HttpServer
 from reference_server.httpd.messages import Reply, Request
+from reference_server.httpd.server import HttpServer
 from smg.rl import RL, FanoutError
 
 from .support import ask, wait_until

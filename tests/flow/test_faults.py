@@ -445,7 +445,11 @@ class TestLie:
     TOKENSPEED: list[tuple[str, str, object]] = [
         ("POST", "pause_generation", {}),
         ("POST", UPDATE, REFIT),
-        ("POST", "init_weights_update_group", {"master_address": "a", "master_port": 1, "rank_offset": 0, "world_size": 2}),
+        (
+            "POST",
+            "init_weights_update_group",
+            {"master_address": "a", "master_port": 1, "rank_offset": 0, "world_size": 2},
+        ),
         ("POST", "update_weight_version", {"new_version": "7"}),
         ("POST", "release_memory_occupation", {"tags": ["weights"]}),
         ("POST", "resume_memory_occupation", {"tags": ["weights"]}),
@@ -512,7 +516,9 @@ class TestStories:
     """What was reported of real fleets."""
 
     @pytest.mark.parametrize(
-        "fault", [faults.Status(500), faults.CloseBefore(), faults.CloseBefore(effect=True), faults.Truncate()], ids=repr
+        "fault",
+        [faults.Status(500), faults.CloseBefore(), faults.CloseBefore(effect=True), faults.Truncate()],
+        ids=repr,
     )
     def test_a_pause_that_fails_on_one_engine_leaves_none_paused(self, fleet: Fleet, fault: Fault) -> None:
         bad, good = fleet.engines

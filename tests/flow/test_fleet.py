@@ -22,7 +22,7 @@ __all__ = ["aside"]
 
 ALL = "engine in (sglang, vllm, tokenspeed)"
 PAGE = Path(__file__).parents[2] / "docs" / "mock-fleet.md"
-BLOCKS = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+BLOCKS = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def ids(fleet: Fleet) -> list[str]:
@@ -202,7 +202,7 @@ class TestGatewayFaults:
             Fleet().slow(-1)
 
 
-TRAINER = '''
+TRAINER = """
 import pytest
 from smg.rl import RL, paused
 from reference_server.engines import faults
@@ -211,7 +211,8 @@ from reference_server.engines import faults
 def test_good(smg_fleet):
     fleet = smg_fleet(sglang=2)
     with paused(fleet.rl, "engine=sglang"):
-        fleet.rl.fanout("update_weights_from_disk", {"model_path": "s", "weight_version": "42"}, selector="engine=sglang")
+        body = {"model_path": "s", "weight_version": "42"}
+        fleet.rl.fanout("update_weights_from_disk", body, selector="engine=sglang")
     assert {engine.weight_version for engine in fleet.engines} == {"42"}
 
 
@@ -240,7 +241,7 @@ def test_gateway_failure(smg_gateway):
 
 def test_wrong(smg_fleet):
     smg_fleet(slang=1)
-'''
+"""
 
 
 def sample() -> str:

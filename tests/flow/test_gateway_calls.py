@@ -25,7 +25,9 @@ def test_a_caller_that_hangs_up_cancels_the_calls_in_flight_and_starts_no_other(
     with ExitStack() as stack:
         engines = [stack.enter_context(ScriptedEngine()) for _ in range(3)]
         gateway = stack.enter_context(
-            Gateway(worker_urls=[e.url for e in engines], enable_rl=True, rl_fanout_concurrency=2, observers=[events.append])
+            Gateway(
+                worker_urls=[e.url for e in engines], enable_rl=True, rl_fanout_concurrency=2, observers=[events.append]
+            )
         )
         with raw(gateway.url) as caller:
             caller.sendall(request_bytes(FANOUT.format("x")))
@@ -39,7 +41,10 @@ def test_a_caller_that_hangs_up_cancels_the_calls_in_flight_and_starts_no_other(
 
 def test_hanging_engines_and_a_full_window_delay_no_other_fan_out() -> None:
     with ScriptedEngine(free=frozenset(["/continue_generation"])) as engine:
-        with Gateway(worker_urls=[engine.url], enable_rl=True, rl_fanout_concurrency=1) as gateway, ExitStack() as stack:
+        with (
+            Gateway(worker_urls=[engine.url], enable_rl=True, rl_fanout_concurrency=1) as gateway,
+            ExitStack() as stack,
+        ):
             for _ in range(60):
                 stack.enter_context(raw(gateway.url)).sendall(request_bytes(FANOUT.format("stuck")))
             wait_until(lambda: len(engine.held) == 60, "60 fan-outs hang")

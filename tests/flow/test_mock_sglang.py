@@ -500,7 +500,8 @@ class TestHandedWeights:
             400,
             {
                 "success": False,
-                "message": "update_weights_from_distributed must run between begin_weight_update() and end_weight_update()",
+                "message": "update_weights_from_distributed must run between"
+                " begin_weight_update() and end_weight_update()",
             },
         )
         assert post(engine, "/begin_weight_update", {}).json == {"success": True, "message": "Success"}

@@ -305,9 +305,7 @@ class TestRefit:
             ({"method": "reload_weights", "kwargs": "x"}, 500, "InternalServerError", "must be a mapping, not str"),
         ],
     )
-    def test_a_call_that_fails(
-        self, engine: MockEngine, body: object, status: int, kind: str, sentence: str
-    ) -> None:
+    def test_a_call_that_fails(self, engine: MockEngine, body: object, status: int, kind: str, sentence: str) -> None:
         assert sentence in message(post(engine, "/collective_rpc", body), status, kind)
         assert text(engine)
 

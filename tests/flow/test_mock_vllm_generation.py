@@ -60,9 +60,7 @@ class TestCompletions:
         assert made["prompt_token_ids"] == [4, 5, 6]
         assert [f"w{token - 3}" for token in made["token_ids"]] == made["text"].split()
 
-    @pytest.mark.parametrize(
-        ("limit", "length", "reason"), [(None, 8, "stop"), (3, 3, "length"), (100, 8, "stop")]
-    )
+    @pytest.mark.parametrize(("limit", "length", "reason"), [(None, 8, "stop"), (3, 3, "length"), (100, 8, "stop")])
     def test_the_limit(self, engine: MockEngine, limit: int | None, length: int, reason: str) -> None:
         (made,) = ok(engine, "/v1/completions", {**ASKED, "max_tokens": limit})["choices"]
         assert (len(made["text"].split()), made["finish_reason"]) == (length, reason)
@@ -233,9 +231,7 @@ class TestStreams:
         assert [one["finish_reason"] for one in made[:-1]] == [None] * (len(made) - 1)
         assert made[-1]["finish_reason"] == "abort"
 
-    def test_a_pause_that_keeps_stops_it_for_a_while(
-        self, slow: MockEngine, ticks: ManualTicks, aside: Aside
-    ) -> None:
+    def test_a_pause_that_keeps_stops_it_for_a_while(self, slow: MockEngine, ticks: ManualTicks, aside: Aside) -> None:
         stream = aside(self.events, slow, "/v1/completions", ASKED, return_weight_versions=True)
         slow.wait_until(lambda: slow.in_flight == 1)
         ticks.step(2)

@@ -86,7 +86,7 @@ def test_the_asyncio_trainer_refits_under_its_rollouts() -> None:
 
 
 @pytest.mark.parametrize(
-    "tp_sizes, layout",
+    ("tp_sizes", "layout"),
     [
         ({}, (1, {})),
         ({"a": 1}, (2, {"a": 1})),
@@ -126,7 +126,7 @@ class MockGroup:
             engine.join()
 
 
-@pytest.mark.parametrize("version, framed", [("0.5.23", True), ("0.5.15", False)])
+@pytest.mark.parametrize(("version", "framed"), [("0.5.23", True), ("0.5.15", False)])
 def test_the_group_refit_has_each_call_in_flight_while_the_trainer_does_its_part(version: str, framed: bool) -> None:
     group_recipe = recipe("refit_over_group")
     with Fleet(sglang=2, engine={"tp_size": 2, "version": version}) as fleet:

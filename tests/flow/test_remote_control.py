@@ -41,9 +41,17 @@ def control(engine: MockEngine, method: str, route: str, body: object = None) ->
 class TestRoutes:
     def test_the_state(self, engine: MockEngine) -> None:
         assert control(engine, "GET", "state").json == {
-            **{"kind": "sglang", "url": engine.url, "state": "running", "pause_mode": None},
-            **{"weight_version": "default", "model_path": "mock-model", "flushes": 0, "in_flight": 0, "parked": 0},
-            **{"asleep": [], "holds": []},
+            "kind": "sglang",
+            "url": engine.url,
+            "state": "running",
+            "pause_mode": None,
+            "weight_version": "default",
+            "model_path": "mock-model",
+            "flushes": 0,
+            "in_flight": 0,
+            "parked": 0,
+            "asleep": [],
+            "holds": [],
         }
         ask(engine.url, "POST", "/pause_generation", {"mode": "retract"})
         ask(engine.url, "POST", "/update_weights_from_disk", REFIT)
@@ -64,7 +72,11 @@ class TestRoutes:
     def test_faults_are_planned_listed_met_and_cleared(self, engine: MockEngine) -> None:
         plan = {"path": "flush_cache", "fault": {"kind": "Status", "status": 503, "body": {"a": 1}}, "times": 2}
         rule = {
-            **{"path": "flush_cache", "times": 2, "method": None, "probability": 1.0, "seed": 0},
+            "path": "flush_cache",
+            "times": 2,
+            "method": None,
+            "probability": 1.0,
+            "seed": 0,
             "fault": {"kind": "Status", "effect": False, "status": 503, "body": {"a": 1}},
         }
         assert control(engine, "POST", "faults", plan).json == [rule]
@@ -77,7 +89,11 @@ class TestRoutes:
     def test_a_fault_by_its_name_alone(self, engine: MockEngine) -> None:
         plan = {"path": "*", "fault": "Html502", "method": "POST", "probability": 0.5, "seed": 7}
         (rule,) = control(engine, "POST", "faults", plan).json
-        assert {name: rule[name] for name in ("method", "probability", "seed")} == {"method": "POST", "probability": 0.5, "seed": 7}
+        assert {name: rule[name] for name in ("method", "probability", "seed")} == {
+            "method": "POST",
+            "probability": 0.5,
+            "seed": 7,
+        }
         assert {ask(engine.url, "POST", "/flush_cache").status for _ in range(20)} == {200, 502}
 
     def test_every_fault_has_its_name(self) -> None:
@@ -88,7 +104,9 @@ class TestRoutes:
 
     def test_hold_and_release(self, engine: MockEngine, aside: Aside) -> None:
         assert control(engine, "POST", "hold", {"path": "update_weights_from_disk"}).json == {"hold": 1}
-        assert control(engine, "POST", "hold", {"path": "flush_cache", "method": "GET", "times": None}).json == {"hold": 2}
+        assert control(engine, "POST", "hold", {"path": "flush_cache", "method": "GET", "times": None}).json == {
+            "hold": 2
+        }
         asked = aside(ask, engine.url, "POST", "/update_weights_from_disk", REFIT)
         wait_until(lambda: control(engine, "GET", "state").json["holds"][0]["entered"] == 1, "it is held")
         assert engine.weight_version == "default" and not asked.done()
@@ -137,15 +155,39 @@ REFUSED: list[tuple[str, str, object, int, str]] = [
     ("POST", "faults", [], 400, "the body must be a JSON object, not list"),
     ("POST", "faults", {"path": "x"}, 400, "the field 'fault' is missing"),
     ("POST", "faults", {"fault": "Lie"}, 400, "the field 'path' is missing"),
-    ("POST", "faults", {"path": "x", "fault": "Lie", "time": 1}, 400, "the body has no field 'time'; it has path, fault, times"),
+    (
+        "POST",
+        "faults",
+        {"path": "x", "fault": "Lie", "time": 1},
+        400,
+        "the body has no field 'time'; it has path, fault, times",
+    ),
     ("POST", "faults", {"path": "x", "fault": "Lies"}, 400, "fault must be one of Status, Html502"),
     ("POST", "faults", {"path": "x", "fault": {"status": 500}}, 400, "fault must be one of"),
     ("POST", "faults", {"path": "x", "fault": 7}, 400, "fault must be one of"),
     ("POST", "faults", {"path": "x", "fault": {"kind": ["Lie"]}}, 400, "fault must be one of"),
-    ("POST", "faults", {"path": "x", "fault": {"kind": "Lie", "effect": True}}, 400, "Lie has no field 'effect'; it has none"),
-    ("POST", "faults", {"path": "x", "fault": {"kind": "Status", "code": 5}}, 400, "Status has no field 'code'; it has effect, status"),
+    (
+        "POST",
+        "faults",
+        {"path": "x", "fault": {"kind": "Lie", "effect": True}},
+        400,
+        "Lie has no field 'effect'; it has none",
+    ),
+    (
+        "POST",
+        "faults",
+        {"path": "x", "fault": {"kind": "Status", "code": 5}},
+        400,
+        "Status has no field 'code'; it has effect, status",
+    ),
     ("POST", "faults", {"path": "x", "fault": "Status"}, 400, "the field 'status' is missing"),
-    ("POST", "faults", {"path": "x", "fault": {"kind": "Status", "status": 5}}, 400, "status must be 200 to 599, not 5"),
+    (
+        "POST",
+        "faults",
+        {"path": "x", "fault": {"kind": "Status", "status": 5}},
+        400,
+        "status must be 200 to 599, not 5",
+    ),
     ("POST", "faults", {"path": "x", "fault": "Lie", "times": 0}, 400, "times must be 1 or more, not 0"),
     ("POST", "faults", {"path": "x", "fault": "Lie", "probability": "often"}, 400, "probability must be"),
     ("POST", "hold", {}, 400, "the field 'path' is missing"),
@@ -208,7 +250,7 @@ class TestCommands:
 
     @pytest.mark.skipif(shutil.which("curl") is None, reason="the commands are written with curl")
     def test_the_commands_of_the_documentation(self) -> None:
-        commands = re.findall(r"^    (curl .*)$", PAGE.read_text(encoding="utf-8"), re.M)
+        commands = re.findall(r"^    (curl .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
         assert len(commands) > 10
         with launched("--port", "0", "--mock", "sglang=1", "--control") as (_, url):
             for command in commands:
@@ -218,7 +260,7 @@ class TestCommands:
                 assert "error" not in json.loads(done.stdout), command
 
     def test_the_documentation_has_every_fault(self) -> None:
-        rows = re.findall(r"^\| `([A-Z][A-Za-z0-9]+)\(", PAGE.read_text(encoding="utf-8"), re.M)
+        rows = re.findall(r"^\| `([A-Z][A-Za-z0-9]+)\(", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
         assert {*rows} == {*KINDS}
 
     def test_without_control_there_is_none(self) -> None:
@@ -291,7 +333,9 @@ class TestCommands:
     def test_a_taken_port_is_one_line(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = str(taken.getsockname()[1])
-            assert_one_clear_line(run("-m", "smg", "engine", "sglang", "--port", port), 1, f"127.0.0.1:{port}", "in use")
+            assert_one_clear_line(
+                run("-m", "smg", "engine", "sglang", "--port", port), 1, f"127.0.0.1:{port}", "in use"
+            )
 
     def test_every_option_of_an_engine_is_a_flag(self) -> None:
         import inspect
@@ -299,7 +343,9 @@ class TestCommands:
         shown = run("-m", "smg", "engine", "--help").stdout
         named = {"control": "no-control-port", "dev_mode": "no-dev-mode", "remote_control": "control"}
         for name in inspect.signature(MockEngine).parameters.keys() - {"kind", "ticks"}:
-            assert f"--{named.get(name, name.replace('_', '-'))} " in shown or f"--{named.get(name, name)}\n" in shown, name
+            assert (
+                f"--{named.get(name, name.replace('_', '-'))} " in shown or f"--{named.get(name, name)}\n" in shown
+            ), name
 
 
 def answers(url: str) -> Any:

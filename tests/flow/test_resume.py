@@ -49,7 +49,9 @@ def test_a_worker_that_left_the_selector_is_resumed_by_its_id() -> None:
 
 def test_a_selector_that_matches_nobody_any_more_is_no_error_when_all_run_again() -> None:
     with Fleet(sglang=2) as fleet:
-        with paused(fleet.rl, f"id in ({fleet.worker_id(fleet.engines[0])},{fleet.worker_id(fleet.engines[1])})") as pause:
+        with paused(
+            fleet.rl, f"id in ({fleet.worker_id(fleet.engines[0])},{fleet.worker_id(fleet.engines[1])})"
+        ) as pause:
             fleet.register_anew()
         assert states(fleet) == ["running", "running"]
         assert [target.url for target in pause.missed] == [engine.url for engine in fleet.engines]

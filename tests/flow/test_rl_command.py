@@ -26,7 +26,13 @@ def fleet() -> Iterator[Fleet]:
 
 
 def environment(url: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "SMG_URL": url, "SMG_ADMIN_TOKEN": "s3cret"}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "error",
+        "SMG_URL": url,
+        "SMG_ADMIN_TOKEN": "s3cret",
+    }
 
 
 def smg_rl(fleet: Fleet, *words: str, url: str | None = None) -> "subprocess.CompletedProcess[str]":

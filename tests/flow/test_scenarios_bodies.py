@@ -7,8 +7,8 @@ import pytest
 
 from reference_server import Fleet, Gateway, MockEngine
 from reference_server.engines import ManualTicks, faults
-from reference_server.httpd.server import HttpServer
 from reference_server.httpd.messages import Reply, Request
+from reference_server.httpd.server import HttpServer
 from smg.rl import VLLM, FanoutError, WeightVersionError, paused
 
 from .mock_support import Aside, aside
@@ -201,9 +201,7 @@ MEMORY = {"kv_cache", "weights", "cuda_graph"}
 @pytest.mark.parametrize(
     ("kind", "asleep", "state"), [("sglang", MEMORY, "running"), ("tokenspeed", set[str](), "paused")]
 )
-def test_c12_no_tags_mean_all_to_sglang_and_a_mere_pause_to_tokenspeed(
-    kind: str, asleep: set[str], state: str
-) -> None:
+def test_c12_no_tags_mean_all_to_sglang_and_a_mere_pause_to_tokenspeed(kind: str, asleep: set[str], state: str) -> None:
     with fleet_of(kind, 1) as fleet:
         engine = fleet.engines[0]
         assert fleet.rl.call(fleet.worker_id(engine), "release_memory_occupation", {"tags": []}).ok

@@ -13,8 +13,8 @@ import trustme
 from reference_server import Fleet, Gateway
 from reference_server.engines import ManualTicks, faults
 from reference_server.health import HealthPolicy
-from reference_server.httpd.server import HttpServer
 from reference_server.httpd.messages import Reply, Request
+from reference_server.httpd.server import HttpServer
 from smg.rl import RL, RlConnectionError, RlError, paused
 
 from ..wire.misbehave import Script, Server, answer, answering, closing, keeping
@@ -116,8 +116,24 @@ def test_d5_the_usual_forms_of_a_url_work(form: str, prefix: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["h:1", "h", "", "//h:1", "http:/h:1", "http//h:1", "http://", "http://u:p@h:1", "http://h:1?x=1", "http://h:1/#f"]
-    + ["http://h:port", "http://h:99999", "unix:///run/smg.sock", "ftp://h:1", " http://h:1", "http://h:1\n"],
+    [
+        "h:1",
+        "h",
+        "",
+        "//h:1",
+        "http:/h:1",
+        "http//h:1",
+        "http://",
+        "http://u:p@h:1",
+        "http://h:1?x=1",
+        "http://h:1/#f",
+        "http://h:port",
+        "http://h:99999",
+        "unix:///run/smg.sock",
+        "ftp://h:1",
+        " http://h:1",
+        "http://h:1\n",
+    ],
 )
 def test_d5_the_others_are_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="base_url"):

@@ -87,9 +87,7 @@ def test_a4_and_when_its_resume_fails_too_it_is_named() -> None:
         assert states(fleet) == ["running", "paused"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "routes", "path"), [("sglang", SGLANG, "generate"), ("vllm", VLLM, "v1/completions")]
-)
+@pytest.mark.parametrize(("kind", "routes", "path"), [("sglang", SGLANG, "generate"), ("vllm", VLLM, "v1/completions")])
 def test_a5_after_two_pauses_every_engine_generates(kind: str, routes: PauseRoutes, path: str) -> None:
     with fleet_of(kind, 2) as fleet:
         rl = fleet.rl

@@ -16,7 +16,18 @@ import pytest
 
 from reference_server import Fleet
 from reference_server.engines import faults
-from smg.rl import RL, FanoutError, FanoutFailure, FanoutResult, RlConnectionError, RlError, RlTimeoutError, Target, WeightVersionError, aio
+from smg.rl import (
+    RL,
+    FanoutError,
+    FanoutFailure,
+    FanoutResult,
+    RlConnectionError,
+    RlError,
+    RlTimeoutError,
+    Target,
+    WeightVersionError,
+    aio,
+)
 
 from .mock_support import Aside, aside
 from .test_commands import ENVIRONMENT

@@ -9,8 +9,8 @@ import pytest
 
 from reference_server import Gateway, MockEngine
 from reference_server.health import HealthPolicy
-from reference_server.httpd.server import HttpServer
 from reference_server.httpd.messages import Reply, Request
+from reference_server.httpd.server import HttpServer
 
 from .support import ScriptedEngine, ask, raw, streaming, wait_until
 
@@ -187,7 +187,10 @@ def test_inference_wants_the_gateway_s_key_when_there_is_one() -> None:
 
 def test_nothing_is_left_of_a_gateway_that_was_stopped() -> None:
     before = threading.active_count()
-    with MockEngine("sglang") as engine, Gateway(worker_urls=[engine.url], enable_rl=True, prometheus_port=0) as gateway:
+    with (
+        MockEngine("sglang") as engine,
+        Gateway(worker_urls=[engine.url], enable_rl=True, prometheus_port=0) as gateway,
+    ):
         assert gateway.metrics_url is not None
         assert ask(gateway.metrics_url.removesuffix("/metrics"), "GET", "/metrics").status == 200
     assert threading.active_count() == before

@@ -13,7 +13,7 @@ from reference_server import Fleet, Gateway, MockEngine
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-SNIPPET = re.compile(r"^(?:<!-- (?P<mark>[a-z -]+) -->\n)?```python\n(?P<code>.*?)^```$", re.M | re.S)
+SNIPPET = re.compile(r"^(?:<!-- (?P<mark>[a-z -]+) -->\n)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 # A snippet that needs real engines is marked so; a test in tests/interop does the same.

@@ -118,7 +118,9 @@ def test_an_import_of_the_client_is_light(statement: str) -> None:
 
 
 def test_the_version_costs_nothing() -> None:
-    before, after = python("import sys; a = set(sys.modules); import smg; print(*a, '|', *set(sys.modules) - a)").split("|")
+    _before, after = python(
+        "import sys; a = set(sys.modules); import smg; print(*a, '|', *set(sys.modules) - a)"
+    ).split("|")
     assert after.split() == ["smg"]
 
 
@@ -130,7 +132,9 @@ def test_what_is_public_exists_and_is_documented(package: str) -> None:
         assert inspect.getdoc(thing), f"{package}.{name} has no docstring"
         members = vars(thing).items() if inspect.isclass(thing) else ()
         for member, value in members:
-            public = not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, (property, classmethod)))
+            public = not member.startswith("_") and (
+                inspect.isfunction(value) or isinstance(value, (property, classmethod))
+            )
             assert not public or inspect.getdoc(getattr(thing, member)), f"{package}.{name}.{member} has no docstring"
 
 

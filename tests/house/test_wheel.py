@@ -23,7 +23,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "smg", "reference_server"):
         copy = ["cp", "-r", str(ROOT / name), str(source)]
         subprocess.run(copy, check=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet", "-w", str(target), "."]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--quiet",
+        "-w",
+        str(target),
+        ".",
+    ]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
     return next(target.glob("*.whl"))
 

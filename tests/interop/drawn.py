@@ -57,7 +57,9 @@ def _term(draw: st.DrawFn) -> str:
 
 
 _valid = st.lists(_term(), min_size=1, max_size=3).map(",".join)
-_scraps = st.lists(st.sampled_from([*'=!,()"\\ ', "in", "notin", "role", "a", "é", "==", "\t"]), max_size=12).map("".join)
+_scraps = st.lists(st.sampled_from([*'=!,()"\\ ', "in", "notin", "role", "a", "é", "==", "\t"]), max_size=12).map(
+    "".join
+)
 
 
 @st.composite
@@ -74,23 +76,45 @@ selector_texts = st.one_of(_valid, _nearly_valid(), _scraps, _text)
 # -- paths and queries
 
 _good_segment = st.sampled_from(["echo", "flush_cache", "a", "A.b-_9", "...", "x", "health"])
-_odd_segment = st.sampled_from(["", ".", "..", "%2e%2e", "a%20b", "%61", "a%2Fb", "%00", "a~b", "é", "%C3%A9", "%zz", "%3F", "%23"])
+_odd_segment = st.sampled_from(
+    ["", ".", "..", "%2e%2e", "a%20b", "%61", "a%2Fb", "%00", "a~b", "é", "%C3%A9", "%zz", "%3F", "%23"]
+)
 _raw_segment = st.binary(max_size=4).map(lambda raw: quote(raw, safe=""))
 _segments = st.one_of(
     st.lists(_good_segment, min_size=1, max_size=4),
     st.lists(st.one_of(_good_segment, _odd_segment, _raw_segment), max_size=6),
 )
-engine_paths = st.builds(lambda slash, segments: slash + "/".join(segments), st.sampled_from(["", "", "", "/"]), _segments)
+engine_paths = st.builds(
+    lambda slash, segments: slash + "/".join(segments), st.sampled_from(["", "", "", "/"]), _segments
+)
 
 _piece = st.one_of(
-    st.sampled_from(["a=1", "a", "a=", "=a", "", "a=b+c", "a=%20", "a=%zz", "a=;b", "Selector=x", "selector[]=x", "xselector=1", "b=é"]),
+    st.sampled_from(
+        [
+            "a=1",
+            "a",
+            "a=",
+            "=a",
+            "",
+            "a=b+c",
+            "a=%20",
+            "a=%zz",
+            "a=;b",
+            "Selector=x",
+            "selector[]=x",
+            "xselector=1",
+            "b=é",
+        ]
+    ),
     st.text("ab=+%;:@/?!$*,.-_~[]^|\\{}'`", max_size=8).filter(lambda text: "selector" not in text),
 )
 queries = st.lists(_piece, max_size=4)
 
 # -- the request
 
-_methods = st.one_of(st.sampled_from(["GET", "POST", "POST", "HEAD"]), st.sampled_from(["PUT", "DELETE", "PATCH", "get", "FOO"]))
+_methods = st.one_of(
+    st.sampled_from(["GET", "POST", "POST", "HEAD"]), st.sampled_from(["PUT", "DELETE", "PATCH", "get", "FOO"])
+)
 _header = st.sampled_from(
     [
         ("Content-Type", "application/json"),
@@ -114,7 +138,9 @@ _header = st.sampled_from(
         ("TE", "trailers"),
     ]
 )
-_bodies = st.one_of(st.none(), st.sampled_from([b"", b"{}", b"[1]", b"not json", b'{"a": 1.0 , "a":2}']), st.binary(max_size=40))
+_bodies = st.one_of(
+    st.none(), st.sampled_from([b"", b"{}", b"[1]", b"not json", b'{"a": 1.0 , "a":2}']), st.binary(max_size=40)
+)
 
 
 @st.composite
@@ -140,7 +166,15 @@ def _steps(draw: st.DrawFn) -> Step:
 
 
 _discovery = st.sampled_from(
-    ["/v1/rl/workers", "/v1/rl/workers/<<id:e0>>", "/v1/rl/workers/<<id:v0>>", "/v1/rl/workers/x", "/v1/rl/workers/", "/v1/rl", "/v1/rl/engine"]
+    [
+        "/v1/rl/workers",
+        "/v1/rl/workers/<<id:e0>>",
+        "/v1/rl/workers/<<id:v0>>",
+        "/v1/rl/workers/x",
+        "/v1/rl/workers/",
+        "/v1/rl",
+        "/v1/rl/engine",
+    ]
 )
 discovery_steps = st.builds(
     lambda method, target, query: Step(method=method, target=target + query),
@@ -151,7 +185,9 @@ discovery_steps = st.builds(
 
 # -- what engines answer
 
-_numbers = st.one_of(st.integers(-(2**63), 2**64 - 1).filter(lambda n: n != 0), st.floats(allow_nan=False, allow_infinity=False))
+_numbers = st.one_of(
+    st.integers(-(2**63), 2**64 - 1).filter(lambda n: n != 0), st.floats(allow_nan=False, allow_infinity=False)
+)
 _json = st.recursive(
     st.one_of(st.none(), st.booleans(), _numbers, _text),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_text, inner, max_size=3)),
@@ -159,10 +195,21 @@ _json = st.recursive(
 )
 _json_texts = st.one_of(
     st.builds(json.dumps, _json, ensure_ascii=st.booleans(), indent=st.sampled_from([None, 1])),
-    st.sampled_from(["", " ", "{", "[NaN]", "[1,]", "\ufeff{}", "01", "1e400", '"\\ud800"', "'a'", "nul", "{} {}", '{"a":1,"a":2}']),
+    st.sampled_from(
+        ["", " ", "{", "[NaN]", "[1,]", "\ufeff{}", "01", "1e400", '"\\ud800"', "'a'", "nul", "{} {}", '{"a":1,"a":2}']
+    ),
 ).map(str.encode)
 _types = st.sampled_from(
-    [None, "application/json", "application/json; charset=utf-8", "text/plain", "application/problem+json", "application/x-ndjson", "text/html", ""]
+    [
+        None,
+        "application/json",
+        "application/json; charset=utf-8",
+        "text/plain",
+        "application/problem+json",
+        "application/x-ndjson",
+        "text/html",
+        "",
+    ]
 )
 
 
@@ -172,7 +219,12 @@ def _replies(draw: st.DrawFn) -> Reply:
         return Reply(kind=draw(st.sampled_from(["close", "reset", "garbage"])))
     body = draw(st.one_of(_json_texts, _json_texts, st.binary(max_size=30)))
     reply = Reply(body_b64=base64.b64encode(body).decode(), content_type=draw(_types))
-    reply["status"] = draw(st.one_of(st.just(200), st.sampled_from([201, 202, 206, 226, 299, 300, 304, 400, 401, 404, 409, 418, 429, 500, 503, 599, 600, 999])))
+    reply["status"] = draw(
+        st.one_of(
+            st.just(200),
+            st.sampled_from([201, 202, 206, 226, 299, 300, 304, 400, 401, 404, 409, 418, 429, 500, 503, 599, 600, 999]),
+        )
+    )
     if reply["status"] != 304:
         reply["framing"] = draw(st.sampled_from(["length", "length", "chunked", "close"]))
     return reply

@@ -24,7 +24,9 @@ def job(url: str, dead: str) -> dict[str, Any]:
     names = {workers[u].id: f"w{n}" for n, u in enumerate([*alive, dead])}
     first = workers[alive[0]]
     steps: dict[str, Any] = {}
-    steps["discovery"] = [[w.engine, w.health, w.tp_size, w.connection_mode, w.weight_version] for w in workers.values()]
+    steps["discovery"] = [
+        [w.engine, w.health, w.tp_size, w.connection_mode, w.weight_version] for w in workers.values()
+    ]
     steps["row"] = [rl.worker(first.id).url == first.url, sorted(first.capabilities)]
     steps["unknown worker"] = _error(lambda: rl.worker("nope"))
     steps["call"] = _result(rl.call(first.id, "model_info", method="GET"), "weight_version")

@@ -152,7 +152,7 @@ def shape(value: object) -> object:
 
 
 @pytest.mark.parametrize(
-    "kind, variable, asks", [("sglang", "SMG_REAL_SGLANG", SGLANG), ("vllm", "SMG_REAL_VLLM", VLLM)]
+    ("kind", "variable", "asks"), [("sglang", "SMG_REAL_SGLANG", SGLANG), ("vllm", "SMG_REAL_VLLM", VLLM)]
 )
 def test_a_mock_answers_as_the_real_engine(
     kind: str, variable: str, asks: Sequence[Ask], capsys: pytest.CaptureFixture[str]

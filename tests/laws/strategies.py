@@ -34,7 +34,7 @@ selectors = st.builds(Selector, st.lists(terms, min_size=1, max_size=4).map(tupl
 labels = st.dictionaries(keys, values, max_size=6)
 
 # Texts that nearly are selectors go further into the grammar than arbitrary ones.
-scraps = st.one_of(st.sampled_from("a b role in notin = != == ( ) , \" \\ é ☃ \\x".split()), spaces, values)
+scraps = st.one_of(st.sampled_from('a b role in notin = != == ( ) , " \\ é ☃ \\x'.split()), spaces, values)
 texts = st.one_of(st.text(st.characters(), max_size=20), st.lists(scraps, max_size=12).map("".join))
 
 

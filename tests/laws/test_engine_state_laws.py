@@ -1,5 +1,6 @@
 """Laws of an engine's state: whatever is done to it, no request is lost."""
 
+import itertools
 import threading
 
 import pytest
@@ -17,8 +18,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from reference_server.engines.state.machine import EngineState, Flush, Refit
 from reference_server.engines.state.generation import Generation, Phase, Progress, Wanted
+from reference_server.engines.state.machine import EngineState, Flush, Refit
 from reference_server.engines.state.serving import NothingNew
 from reference_server.engines.state.traits import PAUSE_MODES, Traits
 from reference_server.engines.state.weights import encode
@@ -207,8 +208,8 @@ class EngineLaws(RuleBasedStateMachine):
             progress = one.progress(0.0)
             spans = progress.spans
             assert spans[0].start == 0 and spans[-1].end == len(progress.tokens)
-            assert all(left.end == right.start for left, right in zip(spans, spans[1:], strict=False))
-            assert all(left.version != right.version for left, right in zip(spans, spans[1:], strict=False))
+            assert all(left.end == right.start for left, right in itertools.pairwise(spans))
+            assert all(left.version != right.version for left, right in itertools.pairwise(spans))
             assert all(span.start < span.end for span in spans) or not progress.tokens
             for span in spans:
                 assert set(progress.versions[span.start : span.end]) <= {span.version}

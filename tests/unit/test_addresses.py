@@ -74,7 +74,17 @@ ENGINE_PATHS = {
 }
 
 KEYS = ["k", "sk-0123456789", "a.b/c+d==", "~!@#$%^&*()"]
-NO_KEYS: list[Any] = ["sek ret", " sekret", "sekret\n", "sek\r\nret: x", "sekret\x00", "sekreté", "sekret\x7f", b"sek", 5]
+NO_KEYS: list[Any] = [
+    "sek ret",
+    " sekret",
+    "sekret\n",
+    "sek\r\nret: x",
+    "sekret\x00",
+    "sekreté",
+    "sekret\x7f",
+    b"sek",
+    5,
+]
 
 NOT_POSITIVE: list[Any] = [0, 0.0, -0.0, -1, -0.5, float("nan"), float("inf"), float("-inf"), 10**400]
 NO_NUMBERS: list[Any] = ["5", b"5", True, False, [5], 5j, {}]

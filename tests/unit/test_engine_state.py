@@ -6,11 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from reference_server.engines.state.machine import EngineState, Flush, Refit
 from reference_server.engines.state.batch import DuplicateRequest
-from reference_server.engines.state.generation import Ending, Generation, Phase, Progress, Span, Wanted
-from reference_server.engines.state.serving import CallerGone, EngineStopped
 from reference_server.engines.state.clock import ManualTicks, RealTicks
+from reference_server.engines.state.generation import Ending, Generation, Phase, Progress, Span, Wanted
+from reference_server.engines.state.machine import EngineState, Flush, Refit
+from reference_server.engines.state.serving import CallerGone, EngineStopped
 from reference_server.engines.state.traits import PAUSE_MODES
 from reference_server.engines.state.weights import decode, encode
 
@@ -437,9 +437,7 @@ class TestWaiting:
         with pytest.raises(EngineStopped):
             begin(state, "late")
 
-    def test_waiting_for_the_end_of_a_pause(
-        self, state: EngineState, aside: Callable[..., "Future[object]"]
-    ) -> None:
+    def test_waiting_for_the_end_of_a_pause(self, state: EngineState, aside: Callable[..., "Future[object]"]) -> None:
         assert state.wait_until_running(0.0)
         state.pause("abort")
         assert not state.wait_until_running(0.01)

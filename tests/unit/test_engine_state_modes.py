@@ -6,10 +6,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from reference_server.engines.state.machine import EngineState, Flush, Refit
-from reference_server.engines.state.generation import Ending, Phase, Span
-from reference_server.engines.state.serving import CallerGone, EngineStopped, NothingNew
 from reference_server.engines.state.clock import RealTicks
+from reference_server.engines.state.generation import Ending, Phase, Span
+from reference_server.engines.state.machine import EngineState, Flush, Refit
+from reference_server.engines.state.serving import CallerGone, EngineStopped, NothingNew
 from reference_server.engines.state.traits import Traits
 from reference_server.engines.vllm.features import Features, traits
 

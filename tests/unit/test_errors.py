@@ -12,7 +12,20 @@ from typing import Any
 
 import pytest
 
-from smg.rl import RL, CallResult, FanoutError, FanoutFailure, FanoutResult, RlConnectionError, RlError, RlTimeoutError, Selector, SelectorError, Term, Worker
+from smg.rl import (
+    RL,
+    CallResult,
+    FanoutError,
+    FanoutFailure,
+    FanoutResult,
+    RlConnectionError,
+    RlError,
+    RlTimeoutError,
+    Selector,
+    SelectorError,
+    Term,
+    Worker,
+)
 from smg.rl.transport import Failure, Response
 
 from .scripted import GATEWAY, ROW, reply, scripted
@@ -149,9 +162,7 @@ def test_an_error_leaves_a_worker_of_multiprocessing_and_the_pool_goes_on() -> N
         (RlTimeoutError, {RlError, TimeoutError, OSError}),
     ],
 )
-def test_errors_are_one_family_whose_branches_python_knows(
-    kind: type[Exception], bases: set[type[Exception]]
-) -> None:
+def test_errors_are_one_family_whose_branches_python_knows(kind: type[Exception], bases: set[type[Exception]]) -> None:
     asked = {RlError, ConnectionError, TimeoutError, OSError, ValueError, KeyError}
     assert {base for base in asked if issubclass(kind, base)} == bases
 

@@ -119,8 +119,16 @@ class TestEffect:
 class TestInstead:
     def test_a_status_with_text_or_json(self) -> None:
         text, value = faults.Status(503, "later").play(Stage()), faults.Status(400, {"why": "no"}).play(Stage())
-        assert (text.status, text.body, dict(text.headers)["content-type"]) == (503, b"later", "text/plain; charset=utf-8")
-        assert (value.status, value.body, dict(value.headers)["content-type"]) == (400, b'{"why":"no"}', "application/json")
+        assert (text.status, text.body, dict(text.headers)["content-type"]) == (
+            503,
+            b"later",
+            "text/plain; charset=utf-8",
+        )
+        assert (value.status, value.body, dict(value.headers)["content-type"]) == (
+            400,
+            b'{"why":"no"}',
+            "application/json",
+        )
 
     def test_a_page_of_a_proxy(self) -> None:
         reply = faults.Html502().play(Stage())
@@ -226,7 +234,12 @@ class TestSpoiled:
 
     @pytest.mark.parametrize(
         ("reply", "answer"),
-        [(Reply(200), ""), (Reply(200, (), b"text"), "text"), (Reply.of_json(200, None), None), (Reply.of_json(200, [1]), [1])],
+        [
+            (Reply(200), ""),
+            (Reply(200, (), b"text"), "text"),
+            (Reply.of_json(200, None), None),
+            (Reply.of_json(200, [1]), [1]),
+        ],
     )
     def test_what_is_no_object_becomes_one(self, reply: Reply, answer: object) -> None:
         assert json.loads(broken_answers.with_fields(reply, {"a": 1}).body) == {"answer": answer, "a": 1}

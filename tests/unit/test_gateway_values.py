@@ -11,10 +11,22 @@ from hypothesis import strategies as st
 from reference_server import capability, query
 from reference_server.auth import ControlKey
 from reference_server.breaker import BreakerPolicy, Breakers
-from reference_server.paths import OPERATIONS, engine_path, operation
 from reference_server.errors import STATUS, Code, Refusal
 from reference_server.health import HealthPolicy, Streak
-from reference_server.outcome import BODY_LIMIT, Answered, Cancelled, Outcome, TimedOut, Unreachable, Unsupported, envelope, failed_entry, report, verdict
+from reference_server.outcome import (
+    BODY_LIMIT,
+    Answered,
+    Cancelled,
+    Outcome,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+    envelope,
+    failed_entry,
+    report,
+    verdict,
+)
+from reference_server.paths import OPERATIONS, engine_path, operation
 from reference_server.probe import Ask, Findings, probe
 from reference_server.registry import Ids, Registry, Worker, collapse, targets
 from smg.rl import Selector
@@ -120,7 +132,10 @@ def test_a_rank_is_shown_its_engines_row_under_its_own_id() -> None:
 
 FAILURES: list[tuple[Outcome, dict[str, object]]] = [
     (answered(status=500), {"error": "upstream_error", "message": "HTTP 500", "status": 500}),
-    (Unreachable("gone"), {"error": "upstream_unreachable", "message": "upstream `http://engine:3001` unreachable: gone"}),
+    (
+        Unreachable("gone"),
+        {"error": "upstream_unreachable", "message": "upstream `http://engine:3001` unreachable: gone"},
+    ),
     (TimedOut(600), {"error": "upstream_timeout", "message": "upstream `http://engine:3001` timed out after 600s"}),
 ]
 
@@ -252,7 +267,14 @@ def engine(**paths: object) -> Ask:
 
 
 def test_one_odd_field_hides_itself_only() -> None:
-    info = {"tp_size": "8", "dp_size": None, "pp_size": 1.5, "weight_version": 42, "version": "1", "is_embedding": False}
+    info = {
+        "tp_size": "8",
+        "dp_size": None,
+        "pp_size": 1.5,
+        "weight_version": 42,
+        "version": "1",
+        "is_embedding": False,
+    }
     found = probe(engine(server_info=info), None)
     assert found is not None
     assert found.labels == {"version": "1", "is_embedding": "false"}

@@ -30,7 +30,9 @@ def ec_entry(kid: str, key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
     return {**ECAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": kid}
 
 
-KEYS = {"keys": [rsa_entry("r"), rsa_entry("r512", alg="RS512"), ec_entry("e256", EC256_KEY), ec_entry("e384", EC384_KEY)]}
+KEYS = {
+    "keys": [rsa_entry("r"), rsa_entry("r512", alg="RS512"), ec_entry("e256", EC256_KEY), ec_entry("e384", EC384_KEY)]
+}
 
 
 class Provider:

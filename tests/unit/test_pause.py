@@ -50,7 +50,9 @@ def test_nothing_is_sent_before_the_with() -> None:
     assert fleet.log == []
 
 
-@pytest.mark.parametrize("options", [{}, {"pause": RlError("no")}, {"resume": RlError("no")}], ids=["well", "pause", "resume"])
+@pytest.mark.parametrize(
+    "options", [{}, {"pause": RlError("no")}, {"resume": RlError("no")}], ids=["well", "pause", "resume"]
+)
 def test_a_pause_is_for_one_with(options: dict[str, Any]) -> None:
     fleet = Fleet(**options)
     pause = paused(fleet.rl, "a=b")

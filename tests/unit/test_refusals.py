@@ -100,7 +100,9 @@ def test_an_answer_with_an_error_is_no_envelope_although_it_looks_like_one(statu
 
 
 @EVERY_CALL
-@pytest.mark.parametrize(("status", "body", "said"), TEXTS, ids=[f"{status} {text[:20]!r}" for status, text, _ in TEXTS])
+@pytest.mark.parametrize(
+    ("status", "body", "said"), TEXTS, ids=[f"{status} {text[:20]!r}" for status, text, _ in TEXTS]
+)
 def test_an_error_that_is_no_json_object_is_http_error(
     call: Callable[[RL], object], asked: str, status: int, body: bytes, said: str
 ) -> None:

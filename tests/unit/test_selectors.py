@@ -158,7 +158,7 @@ def test_a_selector_is_its_terms(text: str, terms: tuple[Term, ...]) -> None:
 
 @pytest.mark.parametrize("space", WHITE_SPACE, ids=ascii)
 def test_every_white_space_of_unicode_is_ignored_around_tokens(space: str) -> None:
-    text = "{0}a{0}={0}b{0},{0}c{0}in{0}({0}d{0},{0}e{0}){0}".format(space)
+    text = f"{space}a{space}={space}b{space},{space}c{space}in{space}({space}d{space},{space}e{space}){space}"
     assert Selector.parse(text) == Selector.parse("a=b,c in (d,e)")
 
 

@@ -77,7 +77,7 @@ def test_so_does_one_that_does_not_accept() -> None:
                 one.setblocking(False)
                 one.connect_ex(full.getsockname())
             with pytest.raises(RlTimeoutError):
-                RL("http://127.0.0.1:{}".format(full.getsockname()[1])).workers(timeout=SHORT)
+                RL(f"http://127.0.0.1:{full.getsockname()[1]}").workers(timeout=SHORT)
         finally:
             for one in queued:
                 one.close()

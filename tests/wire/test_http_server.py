@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from reference_server.httpd.server import HttpServer
 from reference_server.httpd.messages import BodyTooLarge, Reply, Request
+from reference_server.httpd.server import HttpServer
 
 LIMIT = 1000
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...httpd.messages import Reply
-from . import validation
 from ..state.generation import Generation, Progress, Wanted
+from ..state.serving import Serving
+from ..state.weights import END_TOKEN, Tokens, decode
+from . import validation
+from .generate import event, event_stream, queued, remembered, versions
 from .openai_input import PROMPT, conversation, pieces, prompts, wants_usage
 from .routing import Call
-from ..state.serving import Serving
-from .generate import event, event_stream, queued, remembered, versions
 from .validation import REQUIRED, Fields, Invalid, at_least, boolean, list_of, mapping, optional, string
-from ..state.weights import END_TOKEN, Tokens, decode
 
 _COMMON: Fields = {
     "model": (string, "default"),
@@ -92,9 +92,7 @@ class SGLangOpenAI:
         if wants_usage(body):
             yield event({**head, "choices": [], "usage": _usage(list(last.values()))})
 
-    def _chat_events(
-        self, call: Call, body: dict[str, Any], generations: Sequence[Generation]
-    ) -> Iterator[bytes]:
+    def _chat_events(self, call: Call, body: dict[str, Any], generations: Sequence[Generation]) -> Iterator[bytes]:
         head, last = _head("chat.completion.chunk", body), dict[int, Progress]()
         for index, progress, text in pieces(self._state, call, generations):
             if index not in last:

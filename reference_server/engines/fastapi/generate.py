@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from ...httpd.messages import Reply, dump
-from . import validation
 from ..state.batch import DuplicateRequest
 from ..state.generation import Generation, Progress, Wanted
-from .routing import Call
 from ..state.serving import Serving
-from .validation import Fields, boolean, either, integer, list_of, mapping, optional, string
 from ..state.weights import END_TOKEN, Tokens, decode, encode
+from . import validation
+from .routing import Call
+from .validation import Fields, boolean, either, integer, list_of, mapping, optional, string
 
 _FIELDS: Fields = {
     "text": (optional(either(string, list_of(string))), None),
@@ -84,9 +84,7 @@ class SGLangGenerate:
         answers = [_answer(remembered(one), logprobs, first=True) for one in results]
         return Reply.of_json(200, answers[0] if single else answers)
 
-    def _events(
-        self, call: Call, generations: Sequence[Generation], single: bool, logprobs: bool
-    ) -> Iterator[bytes]:
+    def _events(self, call: Call, generations: Sequence[Generation], single: bool, logprobs: bool) -> Iterator[bytes]:
         begun = set[int]()
         for index, progress in self._state.stream(generations, call.gone):
             answer = _answer(progress, logprobs, first=index not in begun)

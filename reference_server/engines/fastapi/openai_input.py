@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..state.generation import Generation, Progress
-from .routing import Call
 from ..state.serving import Serving
-from .validation import Check, either, integer, list_of, string
 from ..state.weights import Tokens, decode, encode
+from .routing import Call
+from .validation import Check, either, integer, list_of, string
 
 PROMPT: Check = either(list_of(integer), list_of(list_of(integer)), list_of(string), string)
 """A text or a list of tokens, or a list of either."""

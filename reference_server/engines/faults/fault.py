@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...httpd.messages import Reply
-from . import checks, broken_answers
+from . import broken_answers, checks
 from .broken_answers import Message
 
 

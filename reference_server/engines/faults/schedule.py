@@ -102,4 +102,3 @@ class _Entry(Generic[T]):
     def use(self) -> None:
         if self.left is not None:
             self.left -= 1
-

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ...httpd.messages import Reply
-from .fault import Fault
 from ..fastapi.routing import Call
-from .schedule import Rule, Schedule
 from ..state.serving import CallerGone, EngineStopped
+from .fault import Fault
+from .schedule import Rule, Schedule
 
 _POLL_SECONDS = 0.05
 
@@ -136,9 +136,7 @@ class Script:
 class _Request:
     """The stage of a fault; see `faults.Stage`."""
 
-    def __init__(
-        self, call: Call, actor: Actor, changed: threading.Condition, cleared: Callable[[], bool]
-    ) -> None:
+    def __init__(self, call: Call, actor: Actor, changed: threading.Condition, cleared: Callable[[], bool]) -> None:
         self._call, self._actor, self._changed, self._cleared = call, actor, changed, cleared
         self.kind, self.path = actor.kind, call.path
 

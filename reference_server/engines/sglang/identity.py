@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 
 from ...httpd.messages import Reply
-from ..state.machine import EngineState
-from ..state.generation import Phase
-from ..options import EngineOptions
 from ..fastapi.routing import Call
+from ..options import EngineOptions
+from ..state.generation import Phase
+from ..state.machine import EngineState
 
 _CONTEXT_LENGTH = 32768
 _MAX_RUNNING = 256

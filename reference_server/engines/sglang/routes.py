@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from ...httpd.messages import Reply
 from ..fastapi import routing, validation
-from ..state.machine import EngineState, Flush, Refit
-from ..options import EngineOptions
-from ..fastapi.routing import Call, Route
-from ..fastapi.generate import SGLangGenerate
-from .identity import SGLangIdentity
 from ..fastapi.completions import SGLangOpenAI
-from .weights import SGLangWeights, Unasserted
+from ..fastapi.generate import SGLangGenerate
+from ..fastapi.routing import Call, Route
 from ..fastapi.validation import REQUIRED, Fields, boolean, list_of, one_of, optional, string
+from ..options import EngineOptions
+from ..state.machine import EngineState, Flush, Refit
+from .identity import SGLangIdentity
+from .weights import SGLangWeights, Unasserted
 
 _MEMORY = ("kv_cache", "weights", "cuda_graph")
 

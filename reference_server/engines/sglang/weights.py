@@ -7,10 +7,10 @@ from typing import Any
 
 from ...httpd.messages import Reply
 from ..fastapi import validation
-from ..state.machine import EngineState
-from ..options import EngineOptions
 from ..fastapi.routing import Call
 from ..fastapi.validation import REQUIRED, Fields, boolean, integer, list_of, optional, string
+from ..options import EngineOptions
+from ..state.machine import EngineState
 
 _NAME = "weight_update_group"
 _INIT: Fields = {

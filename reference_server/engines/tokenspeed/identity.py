@@ -3,10 +3,10 @@
 import time
 
 from ...httpd.messages import Reply
-from ..state.machine import EngineState
-from ..state.generation import Phase
-from ..options import EngineOptions
 from ..fastapi.routing import Call
+from ..options import EngineOptions
+from ..state.generation import Phase
+from ..state.machine import EngineState
 
 _MAX_MODEL_LEN = 32768
 _PAGE = 64

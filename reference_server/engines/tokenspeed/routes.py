@@ -4,15 +4,15 @@ import threading
 
 from ...httpd.messages import Reply
 from ..fastapi import routing, validation
-from . import errors as requests
-from ..state.machine import EngineState, Refit
-from ..options import EngineOptions
-from ..fastapi.routing import Call, Handler, Route, Routes
-from ..fastapi.generate import SGLangGenerate
 from ..fastapi.completions import SGLangOpenAI
-from .identity import TokenSpeedIdentity
-from .errors import MEMORY, Unread, Wrong
+from ..fastapi.generate import SGLangGenerate
+from ..fastapi.routing import Call, Handler, Route, Routes
+from ..options import EngineOptions
+from ..state.machine import EngineState, Refit
 from ..state.traits import Traits
+from . import errors as requests
+from .errors import MEMORY, Unread, Wrong
+from .identity import TokenSpeedIdentity
 
 _NO_CONTROL = {"error": "weight-sync control plane is unavailable on this server"}
 

@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from ..state.generation import Progress
+from ..fastapi.generate import event, versions
 from ..fastapi.openai_input import wants_usage
 from ..options import EngineOptions
-from ..fastapi.generate import event, versions
+from ..state.generation import Progress
 from ..state.weights import Tokens, decode
 
 Piece = tuple[int, Progress, str]

@@ -6,20 +6,20 @@ from typing import Any
 
 from ...httpd.messages import Reply
 from ..fastapi import openai_input
-from . import errors
-from ..state.machine import EngineState
+from ..fastapi.generate import event_stream
+from ..fastapi.routing import Call
+from ..fastapi.validation import REQUIRED, Fields, boolean, integer, list_of, mapping, number, optional, string
+from ..options import EngineOptions
 from ..state.batch import DuplicateRequest
 from ..state.generation import Generation, Wanted
-from ..options import EngineOptions
-from ..fastapi.routing import Call
+from ..state.machine import EngineState
 from ..state.serving import EngineStopped, NothingNew
-from ..fastapi.generate import event_stream
-from ..fastapi.validation import REQUIRED, Fields, boolean, integer, list_of, mapping, number, optional, string
+from ..state.weights import Tokens
+from . import errors
 from .answers import Chat, Completion, Shape
 from .errors import Refused, bad_request
-from .identity import MAX_MODEL_LEN
 from .features import Features
-from ..state.weights import Tokens
+from .identity import MAX_MODEL_LEN
 
 _COMMON: Fields = {
     "model": (optional(string), None),

@@ -5,11 +5,11 @@ import uuid
 
 from ...httpd.messages import Reply
 from ..fastapi import validation
-from ..state.machine import EngineState
-from ..state.generation import Phase
-from ..options import EngineOptions
 from ..fastapi.routing import Call
 from ..fastapi.validation import Fields, boolean, one_of
+from ..options import EngineOptions
+from ..state.generation import Phase
+from ..state.machine import EngineState
 
 MAX_MODEL_LEN = 32768
 

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 
 from ...httpd.messages import Reply
 from ..fastapi import routing, validation
-from . import errors
-from ..state.machine import EngineState, Flush
-from ..options import EngineOptions
 from ..fastapi.routing import Call, Route, Routes
 from ..fastapi.validation import Fields, Invalid, between, boolean, one_of
+from ..options import EngineOptions
+from ..state.machine import EngineState, Flush
+from . import errors
 from .errors import Refused
+from .features import Features, traits
 from .generation import VLLMGenerate
 from .identity import VLLMIdentity
-from .features import Features, traits
 from .weights import VLLMWeights
 
 __all__ = ["VLLM", "traits"]

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...httpd.messages import Reply
-from . import errors
-from ..state.machine import EngineState, Refit
-from ..options import EngineOptions
 from ..fastapi.routing import Call
 from ..fastapi.validation import REQUIRED, Fields, either, list_of, mapping, string
+from ..options import EngineOptions
+from ..state.machine import EngineState, Refit
+from . import errors
 from .errors import Refused, worker_failed
 
 _RENAME: Fields = {"new_version": (string, REQUIRED)}
