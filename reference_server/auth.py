@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .httpd.messages import Reply, Request
+from .httpd.router import Guard
 
 _REALM = (("www-authenticate", 'Bearer realm="control-plane"'),)
 
@@ -46,29 +47,30 @@ class ControlKey:
 
 @dataclass(frozen=True)
 class Admission:
-    """What a guard decided: `refusal` keeps the request out, None lets it in.
+    """What was decided about a request: `refusal` keeps it out, None lets it in.
 
-    `principal` is None where nobody has to be named; `reason` is for the audit.
+    `reason` is for the audit.
     """
 
+    principal: Principal
     refusal: Reply | None = None
-    principal: Principal | None = None
     reason: str | None = None
 
 
-Guard = Callable[[Request], Admission]
+Audit = Callable[[Request, str, Admission], None]
+"""Hears of each request to the control plane, its request id and what was decided."""
 
 _NOBODY = Principal("unauthenticated", "none", "user")
 
 
-def open_door(request: Request) -> Admission:
-    """Everybody may come in."""
-    return Admission()
+def everybody(request: Request, request_id: str) -> Reply | None:
+    """A guard that lets everybody in."""
+    return None
 
 
-def closed_door(request: Request) -> Admission:
-    """Nobody may come in: what was set up for others does not open this door."""
-    return Admission(Reply(401, (("www-authenticate", "Bearer"),)))
+def nobody(request: Request, request_id: str) -> Reply | None:
+    """A guard that keeps everybody out: what was set up for others does not open this door."""
+    return Reply(401, (("www-authenticate", "Bearer"),))
 
 
 Authenticate = Callable[[str], Principal | None]
@@ -86,24 +88,29 @@ def key_authenticator(keys: Sequence[ControlKey]) -> Authenticate:
     return authenticate
 
 
-def control_guard(authenticators: Sequence[Authenticate]) -> Guard:
-    """Lets in whom one of the authenticators knows as an admin."""
+def admins(authenticators: Sequence[Authenticate], audit: Audit | None = None) -> Guard:
+    """A guard that lets in whom one of the authenticators knows as an admin."""
 
-    def check(request: Request) -> Admission:
-        token = bearer_token(request)
-        if not token:
-            text = "Missing or invalid Authorization header"
-            return Admission(Reply.of_text(401, text, _REALM), _NOBODY, "Missing token")
-        principal = next(filter(None, (authenticate(token) for authenticate in authenticators)), None)
-        if principal is None:
-            refusal = Reply.of_text(401, "Invalid authentication token", _REALM)
-            return Admission(refusal, _NOBODY, "Invalid token")
-        if not principal.admin:
-            text = "Admin role required for control plane access"
-            return Admission(Reply.of_text(403, text), principal, text)
-        return Admission(None, principal)
+    def check(request: Request, request_id: str) -> Reply | None:
+        admission = _admission(authenticators, bearer_token(request))
+        if audit:
+            audit(request, request_id, admission)
+        return admission.refusal
 
     return check
+
+
+def _admission(authenticators: Sequence[Authenticate], token: str | None) -> Admission:
+    if not token:
+        text = "Missing or invalid Authorization header"
+        return Admission(_NOBODY, Reply.of_text(401, text, _REALM), "Missing token")
+    principal = next(filter(None, (authenticate(token) for authenticate in authenticators)), None)
+    if principal is None:
+        return Admission(_NOBODY, Reply.of_text(401, "Invalid authentication token", _REALM), "Invalid token")
+    if not principal.admin:
+        text = "Admin role required for control plane access"
+        return Admission(principal, Reply.of_text(403, text), text)
+    return Admission(principal)
 
 
 def is_loopback(host: str) -> bool:
@@ -114,13 +121,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def any_of(keys: Sequence[str]) -> Guard:
-    """Lets in who shows one of several keys."""
+def holders_of(keys: Sequence[str]) -> Guard:
+    """A guard that lets in who shows one of several keys."""
 
-    def check(request: Request) -> Admission:
+    def check(request: Request, request_id: str) -> Reply | None:
         token = bearer_token(request)
-        good = token is not None and any([same(token, key) for key in keys])  # noqa: C419  # all are compared, in equal time
-        return Admission() if good else closed_door(request)
+        # All are compared, so that the time tells nothing about which one was close.
+        good = token is not None and any([same(token, key) for key in keys])  # noqa: C419  # as said above
+        return None if good else nobody(request, request_id)
 
     return check
 

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,7 +18,7 @@ from .health import HealthPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
 from .metrics import BUCKETS
 from .oidc import JwtPolicy
-from .process import Termination
+from .process import Termination, ready_file
 
 if TYPE_CHECKING:
     from .mocks import Mocks
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "smg launch", terminatio
     handler = write_to_stderr(arguments.log_level, as_json=arguments.log_json)
     try:
         with _mocks(arguments) as mocks:
-            gateway = Gateway(config_of(arguments), first=mocks.first if mocks else None)
+            gateway = Gateway(config_of(arguments), interceptor=mocks.interceptor if mocks else None)
             return _serve(prog, gateway, mocks, arguments.ready_file, termination)
     except ConfigError as problem:
         return _fail(prog, str(problem))
@@ -137,14 +137,6 @@ def _mocks(a: argparse.Namespace) -> "AbstractContextManager[Mocks | None]":
     return Mocks(a.mock, a.control)
 
 
-def _ready_file(path: str | None, ready: Mapping[str, object]) -> AbstractContextManager[None]:
-    if path is None:
-        return nullcontext()
-    from .ready import ready_file
-
-    return ready_file(path, ready)
-
-
 def config_of(a: argparse.Namespace) -> Config:
     """The settings that the flags name; raises `ConfigError`."""
     try:
@@ -183,7 +175,7 @@ def _serve(prog: str, gateway: Gateway, mocks: "Mocks | None", path: str | None,
             gateway.start()
             engines = mocks.register(gateway) if mocks else {}
             ready = {"event": "ready", "url": gateway.url, "pid": os.getpid(), **engines}
-            with _ready_file(path, ready):
+            with ready_file(path, ready):
                 print(json.dumps(ready), flush=True)
                 if open_to_all(gateway.config):
                     print(f"{prog}: warning: {_OPEN}", file=sys.stderr)

@@ -13,14 +13,13 @@ from .events import CallEnded, FanoutEnded, Observer
 from .fanout import Window
 from .httpd.messages import Reply, Request
 from .outcome import Answered, Cancelled, Outcome, Unsupported, call_refusal, envelope, report, verdict
-from .paths import engine_path
-from .query import decode_part, selectors_in, without_selector
+from .paths import decode_part, engine_path, selectors_in, without_selector
 from .registry import Registry, Worker, targets
 from .upstream import EngineCall, Message, forwarded
 
 PROTOCOL_VERSION = 1
 
-HUNG_UP = Reply(0)
+HUNG_UP = Reply.hang_up()
 """Nobody is there to be answered."""
 
 

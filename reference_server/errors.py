@@ -1,11 +1,11 @@
-"""Refusals: what the gateway answers itself. One table from code to status.
+"""Refusals of the control plane: one table from code to status.
 
 Contract, chapter "Errors".
 """
 
 from enum import Enum
 
-from .httpd.messages import Reply
+from .httpd.messages import Refusal, Reply
 
 
 class Code(Enum):
@@ -35,19 +35,6 @@ STATUS = {
 }
 
 
-class Refusal(Exception):
-    """Ends the handling of a request with this answer."""
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__(f"refused with {reply.status}")
-        self.reply = reply
-
-
 def refusal(code: Code, message: str, **context: object) -> Refusal:
     """`{"error", "message", …context}` with the status of the code."""
     return Refusal(Reply.of_json(STATUS[code], {"error": code.value, "message": message, **context}))
-
-
-def text_refusal(status: int, text: str) -> Refusal:
-    """The plain-text form, for what is wrong before the control plane has its say."""
-    return Refusal(Reply.of_text(status, text))

@@ -51,7 +51,7 @@ class Fleet:
         ids = Ids(lambda: next(clock), random.Random(seed))
         settings = {"enable_rl": True, "health_check": False, "drain_secs": 0.0, **(gateway or {})}
         self._slowness = Slowness()
-        self._settings = {"ids": ids, "keep_log": True, "first": self._slowness, **settings}
+        self._settings = {"ids": ids, "keep_log": True, "interceptor": self._slowness, **settings}
         self._failures: list[Exception] = []
         self.gateway = self._new_gateway()
         self._labels = dict(labels or {})
@@ -180,7 +180,7 @@ class Slowness:
                 if self._changed.wait_for(lambda: self._seconds != seconds, min(left, _POLL_SECONDS)):
                     return None
             if request.caller.gone():
-                return Reply(0)
+                return Reply.hang_up()
         return None
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from types import TracebackType
 
-from .auth import Authenticate, Guard, any_of, closed_door, control_guard, key_authenticator, open_door
+from .auth import Authenticate, admins, everybody, holders_of, key_authenticator, nobody
 from .breaker import Breakers
 from .config import Config
 from .control import Control
@@ -14,16 +14,17 @@ from .dialer import PROBE_SECONDS, Dialer
 from .events import CallEnded, FanoutEnded, Observer
 from .fanout import Window, thread_pool
 from .health import HealthChecks
-from .httpd.messages import Reply, Request
 from .httpd.request_log import Entry, Log
-from .httpd.router import BodyReader, First, Route, Router, route
+from .httpd.router import BodyReader, Guard, Interceptor, Router
 from .httpd.server import HttpServer
 from .inference import Inference
 from .logs import log_audit, log_event
 from .metrics import Metrics
 from .oidc import JwtAuthenticator
+from .readiness import Readiness
 from .registration import Registrar, Spec
 from .registry import Ids, Registry
+from .routes import control_routes, other_routes
 from .workers import Workers
 
 
@@ -34,7 +35,7 @@ class Gateway:
     keywords and raises `ConfigError` for a value that is refused. As a context
     manager it starts and stops; `url` is where it answers. `observers` hear of every
     call and fan-out, `ids` makes the worker ids, `keep_log` keeps what arrives in `log`,
-    `first` sees each request before the routes do.
+    `interceptor` sees each request before the routes do.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Gateway:
         observers: Sequence[Observer] = (),
         ids: Ids | None = None,
         keep_log: bool = False,
-        first: First | None = None,
+        interceptor: Interceptor | None = None,
         **settings: object,
     ) -> None:
         self.config = dataclasses.replace(config or Config(), **settings)  # type: ignore[arg-type]  # Config checks
@@ -52,7 +53,7 @@ class Gateway:
         self.metrics = Metrics(self.config.prometheus_duration_buckets)
         self._observers: tuple[Observer, ...] = (self.metrics, log_event, *observers)
         self._log = Log(threading.Condition()) if keep_log else None
-        self._first = first
+        self._interceptor = interceptor
         self._stopping = threading.Event()
         self._pool = thread_pool()
         self._dialer = Dialer(self._pool, self.config.ca_cert_paths, self._stopping)
@@ -157,62 +158,26 @@ class Gateway:
     # -- composition
 
     def _router(self) -> Router:
-        read_body = BodyReader(self.config.max_payload_size)
-        self._guard = self._control_guard()
-        return Router(
-            [*self._control_routes(read_body), *self._other_routes(read_body)],
-            read_body,
-            self.config.request_id_headers,
-            random.Random(),
-            log_audit if self.config.control_plane_audit_enabled else None,
-            self._log,
-            self._first,
-        )
-
-    def _control_routes(self, read_body: BodyReader) -> list[Route]:
         config = self.config
-        if not config.enable_rl:
-            return []
-        window = Window(self._pool, config.rl_fanout_concurrency, config.rl_control_timeout_secs)
-        control = Control(self.registry, window, self._dialer.call, read_body, self._observe)
-        guard = self._guard
-        one = r"/v1/rl/workers/([^/]*)"
-        return [
-            route(r"/v1/rl/workers", guard, GET=control.list_workers),
-            route(r"/v1/rl/workers/([^/]+)", guard, GET=control.one_worker),
-            route(rf"{one}/engine/(.+)", guard, GET=control.call, POST=control.call),
-            route(r"/v1/rl/engine/(.+)", guard, GET=control.fan_out, POST=control.fan_out),
-        ]
-
-    def _other_routes(self, read_body: BodyReader) -> list[Route]:
+        read_body = BodyReader(config.max_payload_size)
+        admin = self._admin_guard()
+        routes = control_routes(self._control(read_body), admin) if config.enable_rl else []
         workers = Workers(self.registry, self._registrar, read_body)
-        window = Window(self._pool, 1, self.config.request_timeout_secs)
-        inference = Inference(
-            self.registry, window, self._dialer.call_for_head, read_body, Breakers(self.config.breaker)
-        )
-        control = self._guard
-        data = self._data_guard()
-        generate = inference.pass_through
-        return [
-            route("/workers", control, GET=workers.list, POST=workers.add),
-            route(
-                "/workers/([^/]+)",
-                control,
-                GET=workers.one,
-                PUT=workers.replace,
-                PATCH=workers.patch,
-                DELETE=workers.remove,
-            ),
-            route("/(?:health|liveness)", open_door, GET=lambda request: Reply.of_text(200, "OK")),
-            route("/readiness", open_door, GET=self._readiness),
-            route("/v1/models", open_door, GET=inference.models),
-            route("/generate", data, id_prefix="gnt", POST=generate),
-            route("/v1/chat/completions", data, id_prefix="chatcmpl", POST=generate),
-            route("/v1/completions", data, id_prefix="cmpl", POST=generate),
-            route("/v1/(?!rl(?:/|$)).+", data, POST=generate),
-        ]
+        readiness = Readiness(self.registry, self._stopping)
+        routes += other_routes(workers, self._inference(read_body), readiness, admin, self._data_guard())
+        return Router(routes, read_body, config.request_id_headers, random.Random(), self._log, self._interceptor)
 
-    def _control_guard(self) -> Guard:
+    def _control(self, read_body: BodyReader) -> Control:
+        config = self.config
+        window = Window(self._pool, config.rl_fanout_concurrency, config.rl_control_timeout_secs)
+        return Control(self.registry, window, self._dialer.call, read_body, self._observe)
+
+    def _inference(self, read_body: BodyReader) -> Inference:
+        window = Window(self._pool, 1, self.config.request_timeout_secs)
+        breakers = Breakers(self.config.breaker)
+        return Inference(self.registry, window, self._dialer.call_for_head, read_body, breakers)
+
+    def _admin_guard(self) -> Guard:
         config = self.config
         authenticators: list[Authenticate] = []
         if config.control_plane_api_keys:
@@ -220,22 +185,14 @@ class Gateway:
         if config.jwt:
             authenticators.append(JwtAuthenticator(config.jwt, self._dialer.fetch))
         if authenticators:
-            return control_guard(authenticators)
+            return admins(authenticators, log_audit if config.control_plane_audit_enabled else None)
         if config.api_key:
-            return any_of([config.api_key])
-        return closed_door if config.tenant_api_keys else open_door
+            return holders_of([config.api_key])
+        return nobody if config.tenant_api_keys else everybody
 
     def _data_guard(self) -> Guard:
         keys = [key for key in (self.config.api_key, *self.config.tenant_api_keys) if key]
-        return any_of(keys) if keys else open_door
-
-    def _readiness(self, request: Request) -> Reply:
-        workers = self.registry.all()
-        ready = sum(worker.health == "ready" for worker in workers)
-        if self._stopping.is_set() or not ready:
-            reason = "shutting down" if self._stopping.is_set() else "insufficient healthy workers"
-            return Reply.of_json(503, {"status": "not ready", "reason": reason})
-        return Reply.of_json(200, {"status": "ready", "healthy_workers": ready, "total_workers": len(workers)})
+        return holders_of(keys) if keys else everybody
 
     def _observe(self, event: CallEnded | FanoutEnded) -> None:
         for observer in self._observers:

@@ -59,7 +59,7 @@ class Inference:
         target = f"{request.path}?{request.query}" if request.query else request.path
         call = self._connect(worker, Message(request.method, target, headers, body))
         if not self._window.run([call], request.caller.gone):
-            return Reply(0)
+            return Reply.hang_up()
         # An engine that asks to be asked later is paused or full, not ill.
         status = call.outcome.status if isinstance(call.outcome, Head) else 500
         if status != 503:

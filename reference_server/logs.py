@@ -41,9 +41,9 @@ def log_event(event: CallEnded | FanoutEnded) -> None:
 
 def log_audit(request: Request, request_id: str, admission: Admission) -> None:
     """Writes `control_plane_audit`: who asked for what, and whether they were let in."""
-    if principal := admission.principal:
-        details = {"details": admission.reason} if admission.reason else {}
-        log(
+    principal = admission.principal
+    details = {"details": admission.reason} if admission.reason else {}
+    log(
             AUDIT, "control_plane_audit", principal=principal.id, auth_method=principal.method, role=principal.role,
             method=request.method, path=request.path, outcome="denied" if admission.refusal else "success",
             request_id=request_id, **details,

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from .engines.engine import MockEngine
-from .engines.kinds import DIALECTS
+from .engines.kinds import KINDS
 from .engines.remote import Remotes
 from .gateway import Gateway
-from .httpd.router import First
+from .httpd.router import Interceptor
 
 _REGISTER_SECONDS = 10.0
 
@@ -19,19 +19,19 @@ def kinds(text: str) -> list[str]:
     found: list[str] = []
     for item in text.split(","):
         kind, _, count = item.partition("=")
-        if kind not in DIALECTS or not (count or "1").isdecimal():
-            raise argparse.ArgumentTypeError(f"{item!r} is not KIND=N with a KIND of {', '.join(DIALECTS)}")
+        if kind not in KINDS or not (count or "1").isdecimal():
+            raise argparse.ArgumentTypeError(f"{item!r} is not KIND=N with a KIND of {', '.join(KINDS)}")
         found += [kind] * int(count or "1")
     return found
 
 
 class Mocks:
-    """Engines that run within its `with`; `first` is their remote control, None unless wanted."""
+    """Engines that run within its `with`; `interceptor` is their remote control, None unless wanted."""
 
     def __init__(self, kinds: Sequence[str], control: bool) -> None:
         self._engines = [MockEngine(kind) for kind in kinds]
         self._stack = ExitStack()
-        self.first: First | None = Remotes([one.remote() for one in self._engines]) if control else None
+        self.interceptor: Interceptor | None = Remotes([one.remote() for one in self._engines]) if control else None
 
     def register(self, gateway: Gateway) -> dict[str, object]:
         """Make them known to a gateway that runs, wait for that, and say what there is."""

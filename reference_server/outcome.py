@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .errors import Code, Refusal, refusal
+from .errors import Code, refusal
+from .httpd.messages import Refusal
 from .registry import Worker
 
 BODY_LIMIT = 1 << 20

@@ -7,49 +7,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from smg.rl.engines import ENGINES, Question, facts_of
+
 from .outcome import Answered
 
 Ask = Callable[[str], Answered | None]
 """GET a path of the engine; None when it gave no answer."""
-
-_TEXT, _WHOLE, _FLAG = (str,), (int,), (bool,)
-
-# Which fields become labels, and of which type they must be to be believed.
-_SERVER_INFO: Mapping[str, tuple[type, ...]] = {
-    "model_path": _TEXT,
-    "served_model_name": _TEXT,
-    "tokenizer_path": _TEXT,
-    "version": _TEXT,
-    "weight_version": _TEXT,
-    "load_balance_method": _TEXT,
-    "tp_size": _WHOLE,
-    "dp_size": _WHOLE,
-    "pp_size": _WHOLE,
-    "max_running_requests": _WHOLE,
-    "max_total_tokens": _WHOLE,
-    "context_length": _WHOLE,
-    "is_embedding": _FLAG,
-}
-_MODEL_INFO: Mapping[str, tuple[type, ...]] = {
-    "model_path": _TEXT,
-    "tokenizer_path": _TEXT,
-    "model_type": _TEXT,
-    "is_generation": _FLAG,
-    "has_image_understanding": _FLAG,
-    "has_audio_understanding": _FLAG,
-    "architectures": (list,),
-}
-_VERSION: Mapping[str, tuple[type, ...]] = {"version": _TEXT}
-
-# For each kind: the paths to ask, with an older name behind a newer one, and their fields.
-_SGLANG = ((("/server_info", "/get_server_info"), _SERVER_INFO), (("/model_info", "/get_model_info"), _MODEL_INFO))
-_METADATA: Mapping[str, tuple[tuple[tuple[str, ...], Mapping[str, tuple[type, ...]]], ...]] = {
-    "sglang": _SGLANG,
-    "tokenspeed": _SGLANG,
-    "vllm": ((("/version",), _VERSION),),
-}
-# What an engine says that does not name itself as the owner of its models.
-_SIGNS = (("/server_info", "sglang"), ("/version", "vllm"))
 
 
 @dataclass(frozen=True)
@@ -78,9 +41,9 @@ def probe(ask: Ask, runtime: str | None) -> Findings | None:
     if engine is None:
         return None
     labels: dict[str, str] = {}
-    for paths, fields in _METADATA.get(engine, ()):
-        labels |= _labels(_first_object(ask, paths), fields)
-    labels |= _labels(model, {"max_model_len": _WHOLE})
+    for question in facts_of(engine).registration:
+        labels |= _labels(_first_object(ask, question), question.labels)
+    labels |= _labels(model, {"max_model_len": int})
     model_id = _text(model.get("id"))
     named = {"served_model_name": model_id, "model_path": _text(model.get("root")) or model_id}
     labels = {**{name: value for name, value in named.items() if value}, **labels}
@@ -89,9 +52,10 @@ def probe(ask: Ask, runtime: str | None) -> Findings | None:
 
 def _kind(ask: Ask, model: Mapping[str, object]) -> str | None:
     owner = _text(model.get("owned_by"))
-    if owner in _METADATA:
+    if owner in ENGINES:
         return owner
-    return next((kind for path, kind in _SIGNS if _object(ask(path)) is not None), None)
+    signs = ((kind, facts.sign) for kind, facts in ENGINES.items() if facts.sign)
+    return next((kind for kind, sign in signs if _object(ask(sign)) is not None), None)
 
 
 def _first_model(models: Mapping[str, object]) -> Mapping[str, object]:
@@ -99,8 +63,8 @@ def _first_model(models: Mapping[str, object]) -> Mapping[str, object]:
     return data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
 
 
-def _first_object(ask: Ask, paths: tuple[str, ...]) -> Mapping[str, object]:
-    return next((found for path in paths if (found := _object(ask(path))) is not None), {})
+def _first_object(ask: Ask, question: Question) -> Mapping[str, object]:
+    return next((found for path in question.paths if (found := _object(ask(path))) is not None), {})
 
 
 def _object(answer: Answered | None) -> Mapping[str, object] | None:
@@ -113,12 +77,12 @@ def _object(answer: Answered | None) -> Mapping[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def _labels(found: Mapping[str, object], fields: Mapping[str, tuple[type, ...]]) -> dict[str, str]:
-    # One field of an unexpected type hides itself, not the others.
+def _labels(found: Mapping[str, object], fields: Mapping[str, type]) -> dict[str, str]:
+    # One field of an unexpected type hides itself, not the others; a boolean is no number.
     return {
         name: _label(found[name])
-        for name, types in fields.items()
-        if type(found.get(name)) in types and found[name] != ""
+        for name, kind in fields.items()
+        if type(found.get(name)) is kind and found[name] != ""
     }
 
 

@@ -1,7 +1,10 @@
-"""How a process is told to end."""
+"""How a process tells that it is ready, and how it is told to end."""
 
+import contextlib
+import json
 import os
 import signal
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -35,3 +38,29 @@ class Termination:
 
     def wake(self) -> None:
         os.write(self._writing, b"\0")
+
+
+@contextlib.contextmanager
+def ready_file(path: str | None, ready: Mapping[str, object]) -> Iterator[None]:
+    """Within the block the file holds `ready` as JSON; raises `OSError` naming it. None: no file."""
+    if path is None:
+        yield
+        return
+    # Whoever waits for the file must never read half of it.
+    part = f"{path}.{os.getpid()}"
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(json.dumps(ready) + "\n")
+        os.replace(part, path)
+    except OSError as problem:
+        _remove(part)
+        raise OSError(problem.errno, f"cannot write {path}: {problem.strerror}") from None
+    try:
+        yield
+    finally:
+        _remove(path)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from .errors import Refusal, text_refusal
-from .httpd.messages import JSON, Reply, Request
+from .httpd.messages import JSON, Refusal, Reply, Request
 from .registration import RUNTIMES, WORKER_TYPES, Registrar, Spec
 from .registry import Registry, Worker
 
@@ -93,14 +92,14 @@ class Workers:
 
     def _json(self, request: Request) -> Mapping[str, object]:
         if JSON not in (request.header("content-type") or "").lower():
-            raise text_refusal(415, f"Expected request with `Content-Type: {JSON}`")
+            raise Refusal.of_text(415, f"Expected request with `Content-Type: {JSON}`")
         body = self._read_body(request)
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):
-            raise text_refusal(400, "Failed to parse the request body as JSON") from None
+            raise Refusal.of_text(400, "Failed to parse the request body as JSON") from None
         if not isinstance(value, dict):
-            raise text_refusal(422, f"{_MISFIT}expected an object")
+            raise Refusal.of_text(422, f"{_MISFIT}expected an object")
         return value
 
 
@@ -142,7 +141,7 @@ def _pending_row(worker_id: str, spec: Spec) -> dict[str, object]:
 def _spec(body: Mapping[str, object]) -> Spec:
     url = _optional_text(body, "url")
     if url is None:
-        raise text_refusal(422, f"{_MISFIT}missing field `url`")
+        raise Refusal.of_text(422, f"{_MISFIT}missing field `url`")
     runtime = _one_of(body, "runtime_type", ("unspecified", *RUNTIMES))
     fields = {"priority": _whole(body, "priority"), "cost": _number(body, "cost")}
     if not url:
@@ -166,10 +165,10 @@ def _labels(body: Mapping[str, object]) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, dict):
-        raise text_refusal(422, f"{_MISFIT}labels: invalid type, expected a map")
+        raise Refusal.of_text(422, f"{_MISFIT}labels: invalid type, expected a map")
     for name, value in given.items():
         if not isinstance(value, str):
-            raise text_refusal(422, f"{_MISFIT}labels.{name}: invalid type: {json.dumps(value)}, expected a string")
+            raise Refusal.of_text(422, f"{_MISFIT}labels.{name}: invalid type: {json.dumps(value)}, expected a string")
     return given
 
 
@@ -177,7 +176,7 @@ def _optional_text(body: Mapping[str, object], name: str) -> str | None:
     value = body.get(name)
     if value is None or isinstance(value, str):
         return value
-    raise text_refusal(422, f"{_MISFIT}{name}: invalid type, expected a string")
+    raise Refusal.of_text(422, f"{_MISFIT}{name}: invalid type, expected a string")
 
 
 def _one_of(body: Mapping[str, object], name: str, known: tuple[str, ...]) -> str | None:
@@ -185,21 +184,21 @@ def _one_of(body: Mapping[str, object], name: str, known: tuple[str, ...]) -> st
     if value is None or value in known:
         return value
     expected = ", ".join(f"`{one}`" for one in known)
-    raise text_refusal(422, f"{_MISFIT}{name}: unknown variant `{value}`, expected one of {expected}")
+    raise Refusal.of_text(422, f"{_MISFIT}{name}: unknown variant `{value}`, expected one of {expected}")
 
 
 def _number(body: Mapping[str, object], name: str) -> float | None:
     value = body.get(name)
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return value
-    raise text_refusal(422, f"{_MISFIT}{name}: invalid type, expected a number")
+    raise Refusal.of_text(422, f"{_MISFIT}{name}: invalid type, expected a number")
 
 
 def _whole(body: Mapping[str, object], name: str) -> int | None:
     value = _number(body, name)
     if value is None or isinstance(value, int):
         return value
-    raise text_refusal(422, f"{_MISFIT}{name}: invalid type, expected an integer")
+    raise Refusal.of_text(422, f"{_MISFIT}{name}: invalid type, expected an integer")
 
 
 def _uuid(text: str) -> str:

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..process import Termination
-from ..ready import ready_file
-from .engine import DIALECTS, MockEngine
+from ..process import Termination, ready_file
+from .engine import MockEngine
+from .kinds import KINDS
 
 # What the keywords of `MockEngine` mean; their defaults, and so their types, are read there.
 _OPTIONS = {
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The flags: keywords of `MockEngine`, written with dashes."""
     p = argparse.ArgumentParser(prog="smg engine", description="Run one mock engine.")
-    p.add_argument("kind", choices=list(DIALECTS))
+    p.add_argument("kind", choices=list(KINDS))
     p.add_argument("--host", choices=["127.0.0.1"], default="127.0.0.1", help="the loopback only")
     p.add_argument("--port", type=int, default=0, help="0 for a free one")
     p.add_argument("--ready-file", metavar="FILE", help="holds the first line of the output while the engine answers")

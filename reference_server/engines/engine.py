@@ -1,47 +1,54 @@
 """MockEngine: an engine's state, a dialect and a log behind an HTTP server."""
 
 import threading
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
 
 from ..httpd.messages import BodyTooLarge, Reply, Request
-from ..httpd.request_log import Log
+from ..httpd.request_log import Entry, Log
 from ..httpd.server import HttpServer
 from .fastapi.routing import Call
 from .faults.fault import Fault
 from .faults.schedule import Rule
-from .faults.script import Held, Script
-from .kinds import DIALECTS
-from .observed import Observed
+from .faults.script import HeldRequests, Script
+from .kind import Kind
+from .kinds import kind_of
+from .live import LiveEngine
 from .options import EngineOptions
 from .remote import Remote
 from .state.clock import RealTicks, Ticks
-from .state.machine import EngineState
-from .state.serving import CallerGone, EngineStopped
-from .twin import Life
-
-__all__ = ["DIALECTS", "MockEngine"]
+from .state.generation import Phase
+from .state.machine import CallerGone, EngineState, EngineStopped
 
 _MAX_BODY = 1 << 30
-_NO_ANSWER = Reply(0)
 _PARTING_SECONDS = 1.0
 """How long who tells an engine to crash may need to read that it was heard."""
 
 
-class MockEngine(Observed):
-    """An engine on 127.0.0.1 that behaves like a real one and can be asked what it did.
+class MockEngine:
+    """An engine on 127.0.0.1 that behaves like a real one and can be asked what it did::
 
-    Use it as a context manager, or `start` and `stop` it. The keywords are those of
-    `EngineOptions`; `ticks` replaces the clock, with `ManualTicks` for one by hand;
-    with `remote_control` it is controlled over HTTP too, by anyone, under `/_mock/`.
-    An engine that was stopped starts again as new, on the same port, with its log kept.
+        with MockEngine("sglang", weight_version="41") as engine:
+            engine.fail("update_weights_from_disk", faults.Status(503), times=1)
+            trainer.refit([engine.url])
+            assert (engine.state, engine.weight_version) == ("running", "42")
+            assert len(engine.calls("update_weights_from_disk")) == 2
+
+    `kind` is `sglang`, `vllm`, `tokenspeed`, or a `Kind` of your own. The other keywords are
+    those of `EngineOptions`, which says what each means; `ticks` replaces the clock, with
+    `ManualTicks` for one by hand; with `remote_control` it is controlled over HTTP too, by
+    anyone, under `/_mock/`.
+
+    Use it as a context manager, or `start` and `stop` it. An engine that was stopped starts
+    again as new, on the same port, with its log kept. Raises `ValueError` for a kind or an
+    option that cannot be.
     """
 
     def __init__(
         self,
-        kind: str,
+        kind: str | Kind,
         *,
         port: int = 0,
         model: str = "mock-model",
@@ -62,14 +69,12 @@ class MockEngine(Observed):
         remote_control: bool = False,
         ticks: Ticks | None = None,
     ) -> None:
-        if kind not in DIALECTS:
-            raise ValueError(f"unknown kind of engine {kind!r}; known: {', '.join(DIALECTS)}")
-        self.kind = kind
+        self._kind = kind_of(kind)
         self._options = EngineOptions(
             model=model,
             model_path=model if model_path is None else model_path,
             weight_version=weight_version,
-            version=DIALECTS[kind].version if version is None else version,
+            version=self._kind.version if version is None else version,
             tp_size=tp_size,
             dp_size=dp_size,
             pp_size=pp_size,
@@ -88,7 +93,7 @@ class MockEngine(Observed):
         self._server: HttpServer | None = None
         self._starting = threading.RLock()
         self._crashes: list[threading.Thread] = []
-        self._life: Life
+        self._live: LiveEngine
         self._failures: list[Exception] = []
         self._changed = threading.Condition()
         self._log = Log(self._changed)
@@ -109,8 +114,8 @@ class MockEngine(Observed):
                         self._state = self._new_state()
                     self._started = True
                     self._changed.notify_all()
-                self._life = Life(
-                    self.kind, self._options, self._state, self._port, lambda restart: self._die(server, restart)
+                self._live = LiveEngine(
+                    self._kind, self._options, self._state, self._port, lambda restart: self._die(server, restart)
                 )
                 self._ticks.start(self._state)
                 self._server.start()
@@ -154,7 +159,9 @@ class MockEngine(Observed):
         """Let nothing go wrong any more; what hangs is closed, what waits goes on."""
         self._script.clear()
 
-    def hold(self, path: str, *, times: int | None = 1, method: str | None = None) -> AbstractContextManager[Held]:
+    def hold(
+        self, path: str, *, times: int | None = 1, method: str | None = None
+    ) -> AbstractContextManager[HeldRequests]:
         """Within the `with`, hold the next `times` requests for `path` before they have any effect.
 
         They go on when they are released, at the latest when the block ends, and then meet
@@ -184,6 +191,79 @@ class MockEngine(Observed):
             raise RuntimeError("the engine has no port before it is started")
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def kind(self) -> str:
+        """The name of its kind."""
+        return self._kind.name
+
+    @property
+    def state(self) -> str:
+        """`running`, `paused`, or `dead` after a call that kills a real engine."""
+        if self._state.crashed is not None:
+            return "dead"
+        return "paused" if self._state.paused else "running"
+
+    @property
+    def pause_mode(self) -> str | None:
+        """How it was paused, in the engine's own word; None when not paused."""
+        return self._state.pause_mode
+
+    @property
+    def weight_version(self) -> str:
+        """The version of the weights that serve."""
+        return self._state.weights.version
+
+    @property
+    def model_path(self) -> str:
+        """The path of the weights that serve; empty after a sleep that kept nothing of them."""
+        return self._state.weights.path
+
+    @property
+    def asleep(self) -> frozenset[str]:
+        """What memory is given back: `weights`, `kv_cache`."""
+        return self._state.asleep
+
+    @property
+    def flushes(self) -> int:
+        """How often the prefix cache was emptied, by a refit too."""
+        return self._state.flushes
+
+    @property
+    def in_flight(self) -> int:
+        """How many generations have begun and not ended."""
+        return self._state.in_flight
+
+    @property
+    def parked(self) -> int:
+        """How many generations wait for the engine to take them in."""
+        return self._state.count(Phase.PARKED)
+
+    @property
+    def log(self) -> tuple[Entry, ...]:
+        """What arrived so far, in order."""
+        return self._log.entries
+
+    def calls(self, path: str) -> tuple[Entry, ...]:
+        """What arrived for one path, such as `pause_generation`."""
+        return self._log.calls(path)
+
+    def join(self, timeout: float = 10.0) -> None:
+        """Be the trainer for whom the engine waits, to be handed weights, or will within `timeout` seconds.
+
+        Raises `TimeoutError` if it does not.
+        """
+        if not self._state.join(timeout):
+            raise TimeoutError(f"waited for no trainer within {timeout:g} s; {self!r}")
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+        """Wait for something to be true of the engine; raises `TimeoutError` after `timeout` seconds.
+
+        `condition` is asked again after each change of the engine's state or log.
+        """
+        with self._changed:
+            if not self._changed.wait_for(condition, timeout):
+                raise TimeoutError(f"not true within {timeout:g} s; {self!r}")
+
     def check(self) -> None:
         """Raise the first exception that a thread of the engine met with and should not have."""
         failures = [*self._failures, *self._ticks.failures, *(self._server.failures if self._server else ())]
@@ -197,7 +277,7 @@ class MockEngine(Observed):
             checkpoints=self._options.checkpoints,
             generation_ticks=self._options.generation_ticks,
             changed=self._changed,
-            traits=DIALECTS[self.kind].traits(self._options.version),
+            traits=self._kind.traits(self._options.version),
         )
 
     def remote(self) -> Remote:
@@ -205,7 +285,7 @@ class MockEngine(Observed):
         return Remote(self, self._script, lambda restart: (self.restart if restart else self.crash)(), later=False)
 
     def _own_remote(self) -> Remote:
-        return Remote(self, self._script, lambda restart: self._life.crash(restart), later=True)
+        return Remote(self, self._script, lambda restart: self._live.crash(restart), later=True)
 
     def _halt(self, grace: float = 0.0) -> None:
         with self._starting:
@@ -256,11 +336,11 @@ class MockEngine(Observed):
 
     def _reply(self, call: Call) -> Reply:
         if self._state.stopped:
-            return _NO_ANSWER
+            return Reply.hang_up()
         try:
-            return self._script.play(call, self._life)
+            return self._script.play(call, self._live)
         except (EngineStopped, CallerGone):
-            return _NO_ANSWER
+            return Reply.hang_up()
         except Exception as failure:
             self._failures.append(failure)
             return Reply.of_text(500, "Internal Server Error")

@@ -1,36 +1,34 @@
-"""The kinds of engines there are."""
+"""The kinds of engines there are. A dialect is a package beside this file, and a line in each table here."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TypedDict
 
-from ..httpd.messages import Reply
-from .fastapi.routing import Call
-from .options import EngineOptions
-from .sglang.routes import SGLang
-from .state.machine import EngineState
-from .state.traits import SGLANG, Traits
-from .tokenspeed import routes as tokenspeed
-from .vllm import routes as vllm
+from .kind import Kind
+from .sglang.kind import SGLANG
+from .tokenspeed.kind import TOKENSPEED
+from .vllm.kind import VLLM
 
-
-class Dialect(Protocol):
-    """What translates between HTTP and an engine's state."""
-
-    def answer(self, call: Call) -> Reply: ...
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of engine: the `version` it has unless told otherwise, and its `traits` in a version."""
-
-    version: str
-    dialect: Callable[[EngineOptions, EngineState, int], Dialect]
-    traits: Callable[[str], Traits] = lambda version: SGLANG
-
-
-DIALECTS: Mapping[str, Kind] = {
-    "sglang": Kind("0.5.23", SGLang),
-    "vllm": Kind("0.33.0", vllm.VLLM, vllm.traits),
-    "tokenspeed": Kind("0.1.0", tokenspeed.TokenSpeed, tokenspeed.traits),
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        SGLANG,
+        VLLM,
+        TOKENSPEED,
+    )
 }
+
+
+class Counts(TypedDict, total=False):
+    """How many engines of each kind, as keywords."""
+
+    sglang: int
+    vllm: int
+    tokenspeed: int
+
+
+def kind_of(kind: str | Kind) -> Kind:
+    """The kind of a name, or the kind itself; raises `ValueError` for an unknown name."""
+    if isinstance(kind, Kind):
+        return kind
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind of engine {kind!r}; known: {', '.join(KINDS)}")
+    return KINDS[kind]

@@ -17,7 +17,7 @@ from ..httpd.request_log import Entry
 from . import faults
 from .faults.fault import Fault
 from .faults.schedule import Rule
-from .faults.script import Held, Script
+from .faults.script import HeldRequests, Script
 
 _MAX_BODY = 1 << 20
 _ONE = re.compile(r"/_mock(/[a-z]+)")
@@ -35,8 +35,8 @@ KINDS: Mapping[str, Callable[..., Fault]] = {
 """The faults by the name they have in a request."""
 
 
-class Engine(Protocol):
-    """What is controlled."""
+class Controlled(Protocol):
+    """The engine that is controlled."""
 
     @property
     def log(self) -> tuple[Entry, ...]: ...
@@ -53,9 +53,9 @@ class Remote:
     With `later` that is a promise only: the engine that answers this is the one that crashes.
     """
 
-    def __init__(self, engine: Engine, script: Script, crash: Callable[[bool], None], *, later: bool) -> None:
+    def __init__(self, engine: Controlled, script: Script, crash: Callable[[bool], None], *, later: bool) -> None:
         self._engine, self._script, self._crash, self._later = engine, script, crash, later
-        self._holds: dict[int, tuple[Held, contextlib.ExitStack]] = {}
+        self._holds: dict[int, tuple[HeldRequests, contextlib.ExitStack]] = {}
         self._numbers = itertools.count(1)
         self._routes: Mapping[str, Mapping[str, Callable[[Request], Reply]]] = {
             "/state": {"GET": lambda request: self._state()},
@@ -135,7 +135,7 @@ class Remote:
 
 
 class Remotes:
-    """The control of several engines, under the URL of their gateway: see `routes.First`."""
+    """The control of several engines, under the URL of their gateway: see `router.Interceptor`."""
 
     def __init__(self, remotes: Sequence[Remote]) -> None:
         self._remotes = remotes

@@ -149,8 +149,9 @@ class Request:
 class Reply:
     """One answer. `stream` instead of `body` is sent piece by piece.
 
-    Status 0 closes the connection without an answer. A `raw` stream is all that is sent,
-    head included, and then the connection is closed, or with `reset` reset.
+    `hang_up` and `of_bytes` make answers that are not HTTP: `status` 0 closes the
+    connection without a word; a `raw` stream is all that is sent, head included, and then
+    the connection is closed, or with `reset` reset.
     """
 
     status: int
@@ -168,8 +169,31 @@ class Reply:
     def of_text(cls, status: int, text: str, headers: Iterable[tuple[str, str]] = ()) -> "Reply":
         return cls(status, (("content-type", TEXT), *headers), text.encode())
 
+    @classmethod
+    def hang_up(cls) -> "Reply":
+        """No answer: the connection is closed."""
+        return cls(0)
+
+    @classmethod
+    def of_bytes(cls, pieces: Generator[bytes, None, None], status: int = 0, *, reset: bool = False) -> "Reply":
+        """These very bytes, then the end of the connection; `status` is what a head among them says."""
+        return cls(status, stream=pieces, raw=True, reset=reset)
+
     def with_headers(self, headers: Mapping[str, str]) -> "Reply":
         return replace(self, headers=(*self.headers, *headers.items()))
+
+
+class Refusal(Exception):
+    """Ends the handling of a request with this answer."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"refused with {reply.status}")
+        self.reply = reply
+
+    @classmethod
+    def of_text(cls, status: int, text: str) -> "Refusal":
+        """A refusal in plain text."""
+        return cls(Reply.of_text(status, text))
 
 
 def dump(value: object) -> bytes:

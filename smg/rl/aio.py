@@ -7,14 +7,13 @@ which makes the gateway cancel its engine calls. Nothing is bound to an event lo
 
 import asyncio
 import contextvars
-import copy
 import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from .client import RL
-from .encoding import Params
+from .encoding import Headers, Params
 from .engines import SGLANG, PauseRoutes
 from .pause import paused as _paused
 from .report import Pause
@@ -22,8 +21,9 @@ from .results import CallResult, FanoutResult, Worker
 from .selectors import Selector
 
 if TYPE_CHECKING:
-    from .deadline import Exchange
-    from .transport import Failure, Request, Response, Transport
+    import ssl
+
+    from .messages import Abortable, Began, Failure, Request, Response, Sender
 
 __all__ = ["AsyncRL", "paused"]
 
@@ -37,8 +37,26 @@ class AsyncRL:
     one that exists. Works in any number of loops and threads.
     """
 
-    def __init__(self, base_url: str, api_key: str | None = None, timeout: float = 600.0, **options: object) -> None:
-        self.rl = RL(base_url, api_key, timeout, **options)  # type: ignore[arg-type]  # RL checks
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        timeout: float = 600.0,
+        *,
+        ssl_context: "ssl.SSLContext | None" = None,
+        trust_env: bool = False,
+        headers: Headers | Callable[[], Headers] | None = None,
+        sender: "Sender | None" = None,
+    ) -> None:
+        self.rl = RL(
+            base_url,
+            api_key,
+            timeout,
+            ssl_context=ssl_context,
+            trust_env=trust_env,
+            headers=headers,
+            sender=sender,
+        )
 
     @classmethod
     def of(cls, rl: RL) -> "AsyncRL":
@@ -140,9 +158,9 @@ class paused:
         quarantine: bool = False,
         check: bool = False,
     ) -> None:
-        self._client = _Abortable(rl.rl)
+        self._sender = _AbortableSender(rl.rl.sender)
         self._pause = _paused(
-            self._client.rl,
+            rl.rl.through(self._sender),
             selector,
             mode=mode,
             timeout=timeout,
@@ -157,7 +175,7 @@ class paused:
 
     def _abort_pause(self) -> None:
         if not self._pause.resume_sent:
-            self._client.abort_current()
+            self._sender.abort_current()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -165,21 +183,20 @@ class paused:
         await _in_thread(lambda: self._pause.__exit__(kind, error, trace), lambda: None)
 
 
-class _Abortable:
-    """A copy of a client whose exchange in flight can be aborted."""
+class _AbortableSender:
+    """Sends through another sender, and can abort what is in flight there."""
 
-    def __init__(self, rl: RL) -> None:
-        self._transport: Transport = rl._connected()
-        self._exchange: Exchange | None = None
-        self.rl = copy.copy(rl)
-        self.rl.listeners = rl.listeners  # quarantine hears what the original does
-        self.rl._transport = self  # type: ignore[assignment]  # it sends, which is all that is asked of one
+    def __init__(self, sender: "Sender") -> None:
+        self._sender = sender
+        self._exchange: Abortable | None = None
 
-    def send(self, request: "Request", timeout: float) -> "Response | Failure":
-        def began(exchange: "Exchange") -> None:
+    def send(self, request: "Request", timeout: float, began: "Began | None" = None) -> "Response | Failure":
+        def note(exchange: "Abortable") -> None:
             self._exchange = exchange
+            if began:
+                began(exchange)
 
-        return self._transport.send(request, timeout, began)
+        return self._sender.send(request, timeout, note)
 
     def abort_current(self) -> None:
         if self._exchange is not None:
@@ -187,8 +204,8 @@ class _Abortable:
 
 
 async def _run(rl: RL, work: Callable[[RL], _T]) -> _T:
-    client = _Abortable(rl)
-    return await _in_thread(lambda: work(client.rl), client.abort_current)
+    sender = _AbortableSender(rl.sender)
+    return await _in_thread(lambda: work(rl.through(sender)), sender.abort_current)
 
 
 async def _in_thread(work: Callable[[], _T], abort: Callable[[], None]) -> _T:

@@ -6,13 +6,11 @@ Contract, chapters "Call envelope", "Fan-out", "Errors", "The Python client".
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from .engines import ENGINES
 from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, named
+from .messages import Failure, Response
 from .results import FanoutResult, Json
-
-if TYPE_CHECKING:
-    from .transport import Failure, Response
 
 Hide = Callable[[str], str]
 """Gives a text without the API key."""
@@ -48,7 +46,7 @@ class Answer:
     hide: Hide = field(repr=False)
 
     @classmethod
-    def of(cls, response: "Response", asked: str, hide: Hide) -> "Answer":
+    def of(cls, response: Response, asked: str, hide: Hide) -> "Answer":
         text = response.body.decode("utf-8", "replace")
         try:
             value = json.loads(text)
@@ -100,13 +98,10 @@ def _is_report(value: Mapping[str, Json]) -> bool:
     return entries and isinstance(value.get("results"), dict)
 
 
-def failure(failure: "Failure", asked: str, hide: Hide) -> RlError:
+def failure(failure: Failure, asked: str, hide: Hide) -> RlError:
     """The exception for an exchange that got no answer."""
     kind = RlTimeoutError if failure.code == "client_timeout" else RlConnectionError
     return _error(kind, asked, 0, failure.code, failure.detail, None, hide)
-
-
-_DEV_MODE = {"pause", "resume", "is_paused", "sleep", "wake_up", "collective_rpc", "reset_prefix_cache"}
 
 
 def partial(answer: Answer, result: FanoutResult, path: str, *, without_body: bool) -> FanoutError:
@@ -114,8 +109,9 @@ def partial(answer: Answer, result: FanoutResult, path: str, *, without_body: bo
     text = f"{len(result.failed)} of {result.total} workers failed {path}: {named(result)}"
     if without_body and any(failure.status == 400 for failure in result.failed):
         text += " (the call had no body: SGLang wants one, send {})"
-    if path in _DEV_MODE and any(failure.status == 404 for failure in result.failed):
-        text += " (vLLM has this route with VLLM_SERVER_DEV_MODE=1 in its environment only)"
+    if any(failure.status == 404 for failure in result.failed):
+        guards = (facts.guarded for facts in ENGINES.values() if facts.guarded)
+        text += "".join(f" ({guard.how})" for guard in guards if path in guard.routes)
     return FanoutError(answer.hide(f"fanout_partial (HTTP {answer.status}): {text}"), answer.status, result)
 
 

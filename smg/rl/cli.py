@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from . import display
 from .client import RL
-from .engines import SGLANG, VLLM
+from .engines import ENGINES
 from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, WeightVersionError
 from .pause import paused
 from .results import CallResult, FanoutResult, Worker
@@ -16,7 +16,7 @@ from .selectors import SelectorError
 
 DONE, FAILED, USAGE, NO_ANSWER = 0, 1, 2, 3
 
-_ROUTES = {"sglang": SGLANG, "vllm": VLLM}
+_ROUTES = {name: facts.pause for name, facts in ENGINES.items() if facts.pause}
 _EPILOG = (
     "The gateway is --smg or SMG_URL, the key is read from SMG_ADMIN_TOKEN. "
     "Exit code: 0 done, 1 some failed or versions differ, 2 usage, 3 no answer."

@@ -3,6 +3,7 @@
 Contract, chapter "The Python client".
 """
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from . import answers, encoding, versions
 from .encoding import Headers, Params
+from .messages import Failure
 from .results import CallResult, FanoutFailure, FanoutResult, Worker
 from .selectors import Selector
 
 if TYPE_CHECKING:
     import ssl
 
-    from .transport import Transport
+    from .messages import Sender
 
 Listener = Callable[[str, list[CallResult], list[FanoutFailure]], None]
 """Hears the path, the answers and the failures of every call and fan-out of a client."""
@@ -31,7 +33,8 @@ class RL:
     the last byte; make it longer than the gateway's own (600 s by default), or the
     gateway cannot tell you who failed. `ssl_context`: for a private CA or mTLS.
     `trust_env`: use the environment's proxies. `headers`: sent with every request, a
-    mapping or a function that gives one (`x-request-id`, `traceparent`).
+    mapping or a function that gives one (`x-request-id`, `traceparent`). `sender`: sends
+    the requests instead of urllib, `messages.Sender` tells how; it never sees the API key.
 
     Raises `ValueError` for an argument that cannot work. May be shared by threads and,
     without an `ssl_context`, pickled; opens a new connection for every call and keeps none.
@@ -46,13 +49,15 @@ class RL:
         ssl_context: "ssl.SSLContext | None" = None,
         trust_env: bool = False,
         headers: Headers | Callable[[], Headers] | None = None,
+        sender: "Sender | None" = None,
     ) -> None:
         self.base_url = encoding.base_url(base_url)
         self.timeout = _seconds(timeout)
         self._api_key = encoding.api_key(api_key)
         self._ssl_context, self._trust_env = ssl_context, trust_env
         self._headers = headers if callable(headers) else encoding.headers(headers)
-        self._transport: Transport | None = None
+        self._given = sender
+        self._sender = sender
         self.listeners: list[Listener] = []
 
     def workers(self, *, timeout: float | None = None) -> list[Worker]:
@@ -149,37 +154,43 @@ class RL:
         body: object = None,
         timeout: float | None = None,
     ) -> answers.Answer:
-        from .transport import Failure
-
         given = encoding.headers(self._headers()) if callable(self._headers) else self._headers
         request = encoding.request(method, self.base_url + path, query, body, given)
         seconds = self.timeout if timeout is None else _seconds(timeout)
-        sent = self._connected().send(request, seconds)
+        sent = self.sender.send(request, seconds)
         asked = f"{request.method} {self.base_url}{path}"
         # Raised here, not where it was noticed: no frame below holds a header.
         if isinstance(sent, Failure):
             raise answers.failure(sent, asked, self._hide)
         return answers.Answer.of(sent, asked, self._hide)
 
-    def _connected(self) -> "Transport":
-        if self._transport is None:
+    @property
+    def sender(self) -> "Sender":
+        """What its requests are sent through; urllib, unless it was given another."""
+        if self._sender is None:
             # The first call pays for importing urllib, `import smg.rl` does not.
             from .deadline import Secret
             from .transport import Transport
 
-            self._transport = Transport(
+            self._sender = Transport(
                 tls=self.base_url.startswith("https:"),
                 ssl_context=self._ssl_context,
                 trust_env=self._trust_env,
                 secret=Secret(self._api_key) if self._api_key else None,
             )
-        return self._transport
+        return self._sender
+
+    def through(self, sender: "Sender") -> "RL":
+        """The same client, listeners too, that sends through something else."""
+        other = copy.copy(self)
+        other.listeners, other._given, other._sender = self.listeners, sender, sender
+        return other
 
     def _hide(self, text: str) -> str:
         return text.replace(self._api_key, "***") if self._api_key else text
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_transport": None, "listeners": []}
+        return {**self.__dict__, "_sender": self._given, "listeners": []}
 
     def __repr__(self) -> str:
         return f"RL({self.base_url!r}, authenticated={bool(self._api_key)}, timeout={self.timeout:g})"

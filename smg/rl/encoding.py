@@ -6,13 +6,11 @@ Everything here is a function of values; nothing is sent.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit
 
 from smg import __version__
 
-if TYPE_CHECKING:
-    from .transport import Request
+from .messages import Request
 
 Headers = Mapping[str, str]
 Param = None | str | int | float | Sequence[None | str | int | float]
@@ -89,10 +87,8 @@ def _word(value: str | int | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def request(method: object, url: str, pairs: Iterable[tuple[str, str]], body: object, given: Headers) -> "Request":
+def request(method: object, url: str, pairs: Iterable[tuple[str, str]], body: object, given: Headers) -> Request:
     """A request ready to be sent; raises `ValueError` or `TypeError` before anything is."""
-    from .transport import Request
-
     if not isinstance(method, str) or not _TOKEN.fullmatch(method):
         raise ValueError(f"method must be an HTTP method, got {method!r}")
     sent = {"Accept": "application/json", "User-Agent": f"smg-rl/{__version__}"}

@@ -1,7 +1,12 @@
-"""Which native routes pause and resume an engine."""
+"""What differs by kind of engine, seen from outside: one row an engine, in one table.
+
+The client reads here how to pause an engine and whom to ask for its weights; the gateway
+reads what to ask at a registration and what to show as capabilities; a mock engine names
+its row. Contract, chapters "Capabilities" and "Discovery row".
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -32,3 +37,125 @@ SGLANG = PauseRoutes("pause_generation", "continue_generation")
 
 VLLM = PauseRoutes("pause", "resume", mode_in_query=True)
 """vLLM, whose routes exist with VLLM_SERVER_DEV_MODE=1 only."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a kind of engine can do, as a gateway shows it unless `rl.*` labels say otherwise."""
+
+    pause_modes: tuple[str, ...] = ()
+    update_from: tuple[str, ...] = ()
+    abort: bool = False
+    flush_cache: bool = False
+    sleep_wake: bool = False
+    reports_weight_version: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a registration asks an engine: a JSON object, from the first of `paths` that has one.
+
+    `labels`: which of its fields become labels, and the JSON type each must have.
+    """
+
+    paths: tuple[str, ...]
+    labels: Mapping[str, type]
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """Routes that an engine has only when it is started in a certain way; `how` says which."""
+
+    routes: frozenset[str]
+    how: str
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """One kind of engine.
+
+    `pause`: how it is paused and resumed, None if it can't be. `version_routes`: who tells
+    its weight version, in the order of asking. `refits`: the beginnings of the routes that
+    change its weights. `sign`: a path that answers with a JSON object on this kind only, by
+    which a gateway knows an engine that does not name itself.
+    """
+
+    pause: PauseRoutes | None = None
+    version_routes: tuple[str, ...] = ()
+    refits: tuple[str, ...] = ()
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    registration: tuple[Question, ...] = ()
+    sign: str | None = None
+    guarded: Guarded | None = None
+
+
+_SGLANG_REGISTRATION = (
+    Question(
+        ("/server_info", "/get_server_info"),
+        {
+            **dict.fromkeys(("model_path", "served_model_name", "tokenizer_path", "version", "weight_version"), str),
+            "load_balance_method": str,
+            **dict.fromkeys(("tp_size", "dp_size", "pp_size", "max_running_requests", "max_total_tokens"), int),
+            "context_length": int,
+            "is_embedding": bool,
+        },
+    ),
+    Question(
+        ("/model_info", "/get_model_info"),
+        {
+            **dict.fromkeys(("model_path", "tokenizer_path", "model_type"), str),
+            **dict.fromkeys(("is_generation", "has_image_understanding", "has_audio_understanding"), bool),
+            "architectures": list,
+        },
+    ),
+)
+
+ENGINES: dict[str, EngineFacts] = {
+    "sglang": EngineFacts(
+        pause=SGLANG,
+        version_routes=("model_info", "get_weight_version", "get_model_info"),
+        refits=("update_weights",),
+        capabilities=Capabilities(
+            pause_modes=("abort", "retract", "in_place"),
+            update_from=("disk", "tensor", "distributed"),
+            abort=True,
+            flush_cache=True,
+            sleep_wake=True,
+            reports_weight_version=True,
+        ),
+        registration=_SGLANG_REGISTRATION,
+        sign="/server_info",
+    ),
+    "vllm": EngineFacts(
+        pause=VLLM,
+        version_routes=("weight_info",),
+        refits=("update_weights", "collective_rpc", "finish_weight_update"),
+        capabilities=Capabilities(
+            pause_modes=("abort", "wait", "keep"), update_from=("disk", "distributed"), sleep_wake=True
+        ),
+        registration=(Question(("/version",), {"version": str}),),
+        sign="/version",
+        guarded=Guarded(
+            frozenset(
+                {"pause", "resume", "is_paused", "sleep", "wake_up", "is_sleeping"}
+                | {"collective_rpc", "reset_prefix_cache"}
+            ),
+            "vLLM has this route with VLLM_SERVER_DEV_MODE=1 in its environment only",
+        ),
+    ),
+    "tokenspeed": EngineFacts(
+        pause=SGLANG,
+        version_routes=("get_weight_version", "model_info"),
+        refits=("update_weights",),
+        registration=_SGLANG_REGISTRATION,
+    ),
+}
+"""Every kind of engine that is known, by the name a gateway gives it."""
+
+UNKNOWN = EngineFacts(version_routes=("model_info", "get_weight_version", "weight_info"))
+"""An engine of another kind: it is asked whatever any engine is asked."""
+
+
+def facts_of(kind: str) -> EngineFacts:
+    """The row of a kind, `UNKNOWN` for one that has none."""
+    return ENGINES.get(kind, UNKNOWN)

@@ -16,7 +16,7 @@ from .report import Pause, Target, others
 from .results import FanoutResult
 from .resume import Resume, remedy
 from .selectors import Selector, SelectorError, Term
-from .signals import Held, TerminationExits, hang, note
+from .signals import HeldInterrupts, TerminationExits, hang, note
 
 if TYPE_CHECKING:
     from .client import RL
@@ -146,7 +146,7 @@ class paused(contextlib.ContextDecorator):
             raise
 
     def _send_resume(self) -> None:
-        with Held():
+        with HeldInterrupts():
             self.resume_sent = True
             selector: str | Selector | None = self._selector
             if self._refits and (bad := self._refits.end(self._pause.concerned)):

@@ -4,13 +4,17 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .engines import ENGINES
 from .report import Target
 from .results import CallResult, FanoutFailure
 
 if TYPE_CHECKING:
     from .client import RL
 
-_REFITS = ("update_weights", "collective_rpc", "finish_weight_update")
+
+def changes_weights(path: str) -> bool:
+    """Whether a call of this engine path changes the weights of some kind of engine."""
+    return any(path.lstrip("/").startswith(facts.refits) for facts in ENGINES.values())
 
 
 class RefitWatch:
@@ -34,7 +38,7 @@ class RefitWatch:
             return [t for t in concerned if t.worker_id in self._bad or t.worker_id not in self._good]
 
     def _heard(self, path: str, results: Iterable[CallResult], failed: Iterable[FanoutFailure]) -> None:
-        if path.lstrip("/").startswith(_REFITS):
+        if changes_weights(path):
             with self._lock:
                 for result in results:
                     (self._good if result.ok else self._bad).add(result.worker_id)

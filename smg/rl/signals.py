@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 
-class Held:
+class HeldInterrupts:
     """Within its `with`, the first exception that a handler of SIGINT or SIGTERM raises waits
     for the end of the block; a second one does not. Only the main thread is ever interrupted."""
 

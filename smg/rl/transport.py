@@ -11,43 +11,15 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 from .deadline import LONGEST, PLAIN_SLICE, TLS_SLICE, DeadlineSocket, Exchange, Secret, connect
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to send. `url` is absolute, `body` None sends none."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    body: bytes | None
-
-
-@dataclass(frozen=True)
-class Response:
-    """The answer, whatever its status. `location` is where a redirect points."""
-
-    status: int
-    body: bytes
-    location: str | None
-
-
-@dataclass(frozen=True)
-class Failure:
-    """No answer. `code`: connection_failed, bad_response or client_timeout."""
-
-    code: str
-    detail: str
+from .messages import Began, Failure, Request, Response
 
 
 class Transport:
-    """Sends requests. Has no state that changes: threads and forks may share it."""
+    """The `Sender` over urllib. Has no state that changes: threads and forks may share it."""
 
     def __init__(
         self, *, tls: bool, ssl_context: ssl.SSLContext | None, trust_env: bool, secret: Secret | None
@@ -61,16 +33,14 @@ class Transport:
         if trust_env:
             self._opener.add_handler(urllib.request.ProxyHandler())
 
-    def send(
-        self, request: Request, timeout: float, began: Callable[[Exchange], None] | None = None
-    ) -> Response | Failure:
-        """One exchange within `timeout` seconds; `began` is given what can abort it."""
+    def send(self, request: Request, timeout: float, began: Began | None = None) -> Response | Failure:
+        """See `messages.Sender`."""
         exchange = Exchange(time.monotonic() + timeout, self._secret)
         if began:
             began(exchange)
         try:
-            ask = _Ask(request, exchange)
-            with cast(http.client.HTTPResponse, self._opener.open(ask, timeout=min(timeout, LONGEST))) as answer:
+            sent = _UrllibRequest(request, exchange)
+            with cast(http.client.HTTPResponse, self._opener.open(sent, timeout=min(timeout, LONGEST))) as answer:
                 return Response(answer.status, _read(answer), answer.getheader("location"))
         except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
             # The last two: a host name that cannot be one, a chunk size beyond reason.
@@ -114,7 +84,7 @@ def _text(reason: object) -> str:
     return str(reason)[:200] or type(reason).__name__
 
 
-class _Ask(urllib.request.Request):
+class _UrllibRequest(urllib.request.Request):
     def __init__(self, request: Request, exchange: Exchange) -> None:
         super().__init__(request.url, request.body, dict(request.headers), method=request.method)
         self.exchange = exchange
@@ -122,7 +92,7 @@ class _Ask(urllib.request.Request):
 
 class _Handler(urllib.request.HTTPHandler):
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        connection = partial(_Connection, exchange=cast(_Ask, req).exchange)
+        connection = partial(_Connection, exchange=cast(_UrllibRequest, req).exchange)
         return self.do_open(connection, req)
 
 
@@ -132,11 +102,11 @@ class _TlsHandler(urllib.request.HTTPSHandler):
         self._trusted = context
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        connection = partial(_TlsConnection, exchange=cast(_Ask, req).exchange, context=self._trusted)
+        connection = partial(_TlsConnection, exchange=cast(_UrllibRequest, req).exchange, context=self._trusted)
         return self.do_open(connection, req)
 
 
-class _Answer(http.client.HTTPResponse):
+class _HttpResponse(http.client.HTTPResponse):
     """Skips every interim answer; http.client knows only 100."""
 
     def begin(self) -> None:
@@ -150,7 +120,7 @@ class _Connection(http.client.HTTPConnection):
     """Connects, sends and reads by the clock of its exchange."""
 
     slice = PLAIN_SLICE
-    response_class = _Answer
+    response_class = _HttpResponse
     _connected = False
 
     def __init__(self, host: str, *, exchange: Exchange, timeout: float = 0) -> None:

@@ -3,27 +3,35 @@
 Never a path, never what was sent: only what an engine reports under `weight_version`.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
+from .engines import UNKNOWN, facts_of
 from .errors import FanoutError, WeightVersionError
 from .results import CallResult, FanoutResult, Worker
 from .selectors import Selector, Term
 
-if TYPE_CHECKING:
-    from .client import RL
-
-# Where to ask, in this order; the next is for those that do not have the one before.
-_ROUTES: Mapping[str, tuple[str, ...]] = {
-    "sglang": ("model_info", "get_weight_version", "get_model_info"),
-    "tokenspeed": ("get_weight_version", "model_info"),
-    "vllm": ("weight_info",),
-}
-_ANY_ROUTE = ("model_info", "get_weight_version", "weight_info")
 _NO_SUCH_ROUTE = (404, 405, 501)
 
 
-def read(rl: "RL", selector: str | Selector, timeout: float | None) -> dict[str, str | None]:
+class ControlPlane(Protocol):
+    """The two methods of `RL` that it takes to ask engines."""
+
+    def match(self, selector: str | Selector, *, timeout: float | None = None) -> list[Worker]: ...
+
+    def fanout(
+        self,
+        path: str,
+        body: object = None,
+        *,
+        selector: str | Selector,
+        method: str = "POST",
+        timeout: float | None = None,
+        allow_partial: bool = False,
+    ) -> FanoutResult: ...
+
+
+def read(rl: ControlPlane, selector: str | Selector, timeout: float | None) -> dict[str, str | None]:
     """The version that each matching engine reports, None where it reports none."""
     workers = rl.match(selector, timeout=timeout)
     found: dict[str, str | None] = {}
@@ -34,7 +42,7 @@ def read(rl: "RL", selector: str | Selector, timeout: float | None) -> dict[str,
     return {worker.id: found.get(worker.id) for worker in workers}
 
 
-def expect(rl: "RL", selector: str | Selector, version: str, timeout: float | None) -> None:
+def expect(rl: ControlPlane, selector: str | Selector, version: str, timeout: float | None) -> None:
     """Raise `WeightVersionError` for every matching engine that reports something else."""
     urls = {worker.id: worker.url for worker in rl.match(selector, timeout=timeout)}
     versions = read(rl, selector, timeout)
@@ -51,10 +59,11 @@ def _said(found: str | None) -> str:
 
 
 def _routes(worker: Worker) -> tuple[str, ...]:
-    return _ROUTES.get(worker.engine, _ANY_ROUTE)
+    # In this order; the next is for those that do not have the one before.
+    return facts_of(worker.engine).version_routes or UNKNOWN.version_routes
 
 
-def _ask(rl: "RL", route: str, ids: Iterable[str], timeout: float | None) -> dict[str, str | None]:
+def _ask(rl: ControlPlane, route: str, ids: Iterable[str], timeout: float | None) -> dict[str, str | None]:
     """What a route tells, by worker id; who does not have it is left out."""
     selector = Selector((Term("id", "in", tuple(ids)),))
     result = rl.fanout(route, selector=selector, method="GET", timeout=timeout, allow_partial=True)

@@ -19,8 +19,7 @@ from hypothesis.stateful import (
 )
 
 from reference_server.engines.state.generation import Generation, Phase, Progress, Wanted
-from reference_server.engines.state.machine import EngineState, Flush, Refit
-from reference_server.engines.state.serving import NothingNew
+from reference_server.engines.state.machine import EngineState, Flush, NothingNew, Refit
 from reference_server.engines.state.traits import PAUSE_MODES, Traits
 from reference_server.engines.state.weights import encode
 

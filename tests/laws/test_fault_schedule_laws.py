@@ -36,7 +36,7 @@ def met(rules: list[Rule[int]], asked: list[tuple[str, str]]) -> list[int | None
     schedule = Schedule[int]()
     for rule in rules:
         schedule.add(rule)
-    return [schedule.meet(method, path) for method, path in asked]
+    return [schedule.take(method, path) for method, path in asked]
 
 
 @given(plans(), requests)
@@ -86,7 +86,7 @@ def test_what_is_left_is_what_was_planned_less_what_was_met(
     schedule = Schedule[int]()
     for rule in rules:
         schedule.add(rule)
-    found = Counter(schedule.meet(method, path) for method, path in asked)
+    found = Counter(schedule.take(method, path) for method, path in asked)
     left = {rule.plan: rule.times for rule in schedule.rules}
     for rule in rules:
         rest = None if rule.times is None else rule.times - found[rule.plan]
@@ -100,7 +100,7 @@ def test_threads_do_not_meet_a_plan_more_often_than_planned(times: int, threads:
     found: list[str | None] = []
 
     def ask() -> None:
-        found.extend(schedule.meet("GET", "/a") for _ in range(times))
+        found.extend(schedule.take("GET", "/a") for _ in range(times))
 
     crowd = [threading.Thread(target=ask) for _ in range(threads)]
     for one in crowd:

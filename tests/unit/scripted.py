@@ -1,10 +1,10 @@
 """A client whose transport is a script: no socket, and every request to look at."""
 
 import json
-from typing import Any, cast
+from typing import Any
 
 from smg.rl import RL
-from smg.rl.transport import Failure, Request, Response, Transport
+from smg.rl.messages import Began, Failure, Request, Response
 
 GATEWAY = "http://gateway:30000"
 OK = {"ok": True}
@@ -45,16 +45,15 @@ class Script:
         self.asked: list[Request] = []
         self.timeouts: list[float] = []
 
-    def send(self, request: Request, timeout: float) -> Response | Failure:
+    def send(self, request: Request, timeout: float, began: Began | None = None) -> Response | Failure:
         self.asked.append(request)
         self.timeouts.append(timeout)
         return self.answers.pop(0) if self.answers else reply(200, {})
 
 
 def scripted(*answers: Response | Failure, base_url: str = GATEWAY, **options: Any) -> tuple[RL, Script]:
-    rl, script = RL(base_url, **options), Script(*answers)
-    rl._transport = cast(Transport, script)
-    return rl, script
+    script = Script(*answers)
+    return RL(base_url, sender=script, **options), script
 
 
 def calling(*answers: Response | Failure, **options: Any) -> tuple[RL, Script]:

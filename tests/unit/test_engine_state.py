@@ -9,8 +9,7 @@ import pytest
 from reference_server.engines.state.batch import DuplicateRequest
 from reference_server.engines.state.clock import ManualTicks, RealTicks
 from reference_server.engines.state.generation import Ending, Generation, Phase, Progress, Span, Wanted
-from reference_server.engines.state.machine import EngineState, Flush, Refit
-from reference_server.engines.state.serving import CallerGone, EngineStopped
+from reference_server.engines.state.machine import CallerGone, EngineState, EngineStopped, Flush, Refit
 from reference_server.engines.state.traits import PAUSE_MODES
 from reference_server.engines.state.weights import decode, encode
 

@@ -8,8 +8,7 @@ import pytest
 
 from reference_server.engines.state.clock import RealTicks
 from reference_server.engines.state.generation import Ending, Phase, Span
-from reference_server.engines.state.machine import EngineState, Flush, Refit
-from reference_server.engines.state.serving import CallerGone, EngineStopped, NothingNew
+from reference_server.engines.state.machine import CallerGone, EngineState, EngineStopped, Flush, NothingNew, Refit
 from reference_server.engines.state.traits import Traits
 from reference_server.engines.vllm.features import Features, traits
 
@@ -341,15 +340,15 @@ class TestRefit:
 
 class TestTrainer:
     def test_they_wait_for_each_other(self, state: EngineState, aside: Aside) -> None:
-        engine = aside(state.meet)
+        engine = aside(state.wait_for_trainer)
         assert state.join(10) is True
         engine.result(10)
         trainer = aside(state.join, 10)
-        state.meet()
+        state.wait_for_trainer()
         assert trainer.result(10) is True
 
     def test_one_each(self, state: EngineState, aside: Aside) -> None:
-        engines = [aside(state.meet), aside(state.meet)]
+        engines = [aside(state.wait_for_trainer), aside(state.wait_for_trainer)]
         assert state.join(10) and state.join(10) and not state.join(0.01)
         for one in engines:
             one.result(10)
@@ -357,12 +356,12 @@ class TestTrainer:
     def test_nobody_comes(self, state: EngineState) -> None:
         assert state.join(0.01) is False
         with pytest.raises(CallerGone):
-            state.meet(lambda: True)
+            state.wait_for_trainer(lambda: True)
         assert state.join(0.01) is False
 
     def test_a_stop_wakes_both(self, state: EngineState, aside: Aside) -> None:
-        waiting = aside(state.meet)
-        wait_until(state, lambda: bool(state._seats))
+        waiting = aside(state.wait_for_trainer)
+        wait_until(state, lambda: bool(state._waiting_for_trainer))
         other = EngineState("step-1")
         joining = aside(other.join, 1000.0)
         state.stop()
@@ -385,4 +384,4 @@ class TestVersions:
         ],
     )
     def test_what_came_when(self, version: str, refuses: bool, tells: bool) -> None:
-        assert Features.of(version) == Features(refuses, refuses, tells)
+        assert Features.of(version) == Features(refuses, refuses, tells, tells, tells, not tells)

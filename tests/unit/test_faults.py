@@ -11,6 +11,7 @@ from reference_server.engines import faults
 from reference_server.engines.faults import broken_answers
 from reference_server.engines.faults.fault import Fault
 from reference_server.engines.faults.schedule import Rule, Schedule
+from reference_server.engines.kinds import KINDS
 from reference_server.httpd.messages import Reply
 
 DONE = {"success": True, "message": "done"}
@@ -33,6 +34,9 @@ class Stage:
     def rehearse(self) -> Reply:
         self.done.append("rehearse")
         return Reply.of_json(200, DONE)
+
+    def failure(self, message: str) -> object:
+        return KINDS[self.kind].failure(self.path, message)
 
     def wait(self, seconds: float, *, alone: bool = False) -> None:
         self.done.append(("wait", seconds, alone))
@@ -316,7 +320,7 @@ def test_rules_go_by_turns_and_are_used_up() -> None:
     schedule.add(Rule("first", "x", times=2))
     schedule.add(Rule("second", "*", times=1))
     assert [rule.times for rule in schedule.rules] == [2, 1]
-    assert [schedule.meet("GET", "/x") for _ in range(4)] == ["first", "first", "second", None]
+    assert [schedule.take("GET", "/x") for _ in range(4)] == ["first", "first", "second", None]
     assert schedule.rules == ()
 
 
@@ -327,6 +331,6 @@ def test_a_plan_taken_out_is_met_no_more() -> None:
     schedule.add(Rule(one, "x"))
     schedule.add(Rule(same, "x"))
     schedule.remove(one)
-    assert schedule.meet("GET", "/x") is same
+    assert schedule.take("GET", "/x") is same
     schedule.clear()
-    assert schedule.meet("GET", "/x") is None
+    assert schedule.take("GET", "/x") is None

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference_server import capability, query
+from reference_server import capability
 from reference_server.auth import ControlKey
 from reference_server.breaker import BreakerPolicy, Breakers
-from reference_server.errors import STATUS, Code, Refusal
+from reference_server.errors import STATUS, Code
 from reference_server.health import HealthPolicy, Streak
+from reference_server.httpd.messages import Refusal
 from reference_server.outcome import (
     BODY_LIMIT,
     Answered,
@@ -26,7 +27,7 @@ from reference_server.outcome import (
     report,
     verdict,
 )
-from reference_server.paths import OPERATIONS, engine_path, operation
+from reference_server.paths import OPERATIONS, engine_path, operation, selectors_in, without_selector
 from reference_server.probe import Ask, Findings, probe
 from reference_server.registry import Ids, Registry, Worker, collapse, targets
 from smg.rl import Selector
@@ -67,8 +68,8 @@ def test_only_known_operations_become_metric_labels() -> None:
 
 @given(st.lists(st.sampled_from(["a=1", "selector=x", "%73elector=x", "", "b", "c=%zz&d", "Selector=y"])))
 def test_what_goes_to_the_engine_never_holds_a_selector(pieces: list[str]) -> None:
-    kept = query.without_selector("&".join(pieces))
-    assert query.selectors_in(kept) == []
+    kept = without_selector("&".join(pieces))
+    assert selectors_in(kept) == []
     wanted = [p for piece in pieces for p in piece.split("&") if p and "elector=x" not in p]
     assert kept == "&".join(wanted)
 

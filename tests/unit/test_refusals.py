@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from smg.rl import RL, FanoutError, RlConnectionError, RlError, RlTimeoutError
-from smg.rl.transport import Failure, Response
+from smg.rl.messages import Failure, Response
 
 from .scripted import ENVELOPE, GATEWAY, REPORT, fanning_out, reply, scripted
 

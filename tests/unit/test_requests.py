@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from smg import __version__
 from smg.rl import RL, Selector
 from smg.rl.encoding import Params
-from smg.rl.transport import Request
+from smg.rl.messages import Request
 
 from .scripted import GATEWAY, REPORT, Script, calling, fanning_out, reply, scripted
 

@@ -1,4 +1,4 @@
-"""`/v1/completions` and `/v1/chat/completions`, as SGLang answers them."""
+"""`/v1/completions` and `/v1/chat/completions` as SGLang answers them, and TokenSpeed after it."""
 
 import time
 import uuid
@@ -7,12 +7,13 @@ from typing import Any
 
 from ...httpd.messages import Reply
 from ..state.generation import Generation, Progress, Wanted
-from ..state.serving import Serving
+from ..state.machine import EngineState
 from ..state.weights import END_TOKEN, Tokens, decode
 from . import validation
-from .generate import event, event_stream, queued, remembered, versions
+from .generate import queued, remembered
 from .openai_input import PROMPT, conversation, pieces, prompts, wants_usage
 from .routing import Call
+from .sse import event, event_stream
 from .validation import REQUIRED, Fields, Invalid, at_least, boolean, list_of, mapping, optional, string
 
 _COMMON: Fields = {
@@ -42,10 +43,10 @@ Choice = Callable[[int, str, Progress], dict[str, object]]
 """Index, new text and progress -> one entry of `choices`."""
 
 
-class SGLangOpenAI:
+class Completions:
     """Answers the two routes; they differ in how a prompt comes in and how a choice goes out."""
 
-    def __init__(self, state: Serving) -> None:
+    def __init__(self, state: EngineState) -> None:
         self._state = state
 
     def completions(self, call: Call) -> Reply:
@@ -78,7 +79,7 @@ class SGLangOpenAI:
             **head,
             "choices": [choice(index, decode(one.tokens), one) for index, one in enumerate(results)],
             "usage": _usage(results) | _NO_DETAILS,
-            "metadata": {"weight_version": results[0].weight_version, "weight_versions": versions(results[0])},
+            "metadata": {"weight_version": results[0].weight_version, "weight_versions": results[0].weight_versions()},
         }
         return Reply.of_json(200, answer)
 

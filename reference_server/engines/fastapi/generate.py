@@ -1,18 +1,19 @@
-"""SGLang's own `/generate`: one prompt or several, whole or as a stream."""
+"""`/generate`, which is SGLang's and which TokenSpeed copies: one prompt or several, whole or as a stream."""
 
 import time
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...httpd.messages import Reply, dump
+from ...httpd.messages import Reply
 from ..state.batch import DuplicateRequest
 from ..state.generation import Generation, Progress, Wanted
-from ..state.serving import Serving
+from ..state.machine import EngineState
 from ..state.weights import END_TOKEN, Tokens, decode, encode
 from . import validation
 from .routing import Call
+from .sse import event, event_stream
 from .validation import Fields, boolean, either, integer, list_of, mapping, optional, string
 
 _FIELDS: Fields = {
@@ -32,7 +33,7 @@ _SAMPLING = (
 )
 
 
-class Refused(Exception):
+class NotServable(Exception):
     """A request that validates and still cannot be served; `error` says why."""
 
     def __init__(self, error: object) -> None:
@@ -40,32 +41,10 @@ class Refused(Exception):
         self.error = error
 
 
-def event(value: object) -> bytes:
-    """One server-sent event."""
-    return b"data: " + dump(value) + b"\n\n"
-
-
-def event_stream(state: Serving, generations: Sequence[Generation], events: Iterator[bytes]) -> Reply:
-    """Events as an answer; what has not ended when the stream is closed is removed."""
-
-    def pieces() -> Generator[bytes, None, None]:
-        try:
-            # Begun before the answer is sent, so that `finally` runs even if nothing of it can be.
-            yield b""
-            yield from events
-            yield b"data: [DONE]\n\n"
-        finally:
-            state.drop(generations)
-
-    stream = pieces()
-    next(stream)
-    return Reply(200, (("content-type", "text/event-stream; charset=utf-8"),), stream=stream)
-
-
-class SGLangGenerate:
+class NativeGenerate:
     """Answers `/generate`."""
 
-    def __init__(self, state: Serving) -> None:
+    def __init__(self, state: EngineState) -> None:
         self._state = state
 
     def generate(self, call: Call) -> Reply:
@@ -73,7 +52,7 @@ class SGLangGenerate:
         try:
             wanted, single = _wanted(body)
             generations = self._state.arrive(wanted)
-        except Refused as refused:
+        except NotServable as refused:
             return Reply.of_json(400, {"error": refused.error})
         except DuplicateRequest as duplicate:
             return Reply.of_json(400, {"error": _message(f"Duplicate request ID detected: {duplicate.id}")})
@@ -104,13 +83,13 @@ def _wanted(body: dict[str, Any]) -> tuple[list[Wanted], bool]:
     each = params if isinstance(params, list) else [params] * count
     ids = body["rid"] if isinstance(body["rid"], list) else _ids(body["rid"], count)
     if not len(each) == len(ids) == count:
-        raise Refused(_message("sampling_params and rid must be as many as the prompts."))
+        raise NotServable(_message("sampling_params and rid must be as many as the prompts."))
     samples = _number(each[0], "n", 1) or 1 if each else 1
     wanted = []
     for prompt, one, id in zip(prompts, each, ids, strict=True):
         for unknown in one.keys() - set(_SAMPLING):
             known = ", ".join(f"`{name}`" for name in _SAMPLING)
-            raise Refused(f"unknown field `{unknown}`, expected one of {known}")
+            raise NotServable(f"unknown field `{unknown}`, expected one of {known}")
         limit = _number(one, "max_new_tokens", 0)
         for sample in range(samples):
             own = id if samples == 1 else f"{id}_{sample}"
@@ -121,10 +100,10 @@ def _wanted(body: dict[str, Any]) -> tuple[list[Wanted], bool]:
 def _number(params: dict[str, Any], name: str, minimum: int) -> int | None:
     value = params.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise Refused(f"invalid type: {value!r}, expected i64")
+        raise NotServable(f"invalid type: {value!r}, expected i64")
     if value is None or value >= minimum:
         return value
-    raise Refused(_message(f"{name} must be at least {minimum}, got {value}."))
+    raise NotServable(_message(f"{name} must be at least {minimum}, got {value}."))
 
 
 def _prompts(body: dict[str, Any]) -> tuple[list[Tokens], bool]:
@@ -133,7 +112,7 @@ def _prompts(body: dict[str, Any]) -> tuple[list[Tokens], bool]:
         single = not isinstance(ids[0], list)
         return [tuple(prompt) for prompt in ([ids] if single else ids)], single
     if text is None:
-        raise Refused(_message("Either text, input_ids or input_embeds should be provided."))
+        raise NotServable(_message("Either text, input_ids or input_embeds should be provided."))
     single = isinstance(text, str)
     return [encode(prompt) for prompt in ([text] if single else text)], single
 
@@ -183,7 +162,7 @@ def _meta(progress: Progress, logprobs: bool) -> dict[str, object]:
     details = {"device": progress.cached_tokens, "host": 0} if progress.cached_tokens else None
     if progress.ending is None:
         return meta | {"cached_tokens_details": details, "dp_rank": None}
-    return meta | {"weight_versions": versions(progress), "cached_tokens_details": details, "dp_rank": None}
+    return meta | {"weight_versions": progress.weight_versions(), "cached_tokens_details": details, "dp_rank": None}
 
 
 def _meta_of_queued(progress: Progress) -> dict[str, object]:
@@ -191,7 +170,7 @@ def _meta_of_queued(progress: Progress) -> dict[str, object]:
         "id": progress.id,
         "finish_reason": {"type": "abort", "message": "Abort in waiting queue"},
         "weight_version": progress.weight_version,
-        "weight_versions": versions(progress),
+        "weight_versions": progress.weight_versions(),
         "completion_tokens": len(progress.tokens),
     }
 
@@ -205,8 +184,3 @@ def _finish_reason(progress: Progress) -> dict[str, object] | None:
         "abort": {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None},
     }
     return reasons[progress.ending.kind]
-
-
-def versions(progress: Progress) -> list[dict[str, object]]:
-    """Which weights made which tokens."""
-    return [{"version": span.version, "start": span.start, "end": span.end} for span in progress.spans]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..state.generation import Generation, Progress
-from ..state.serving import Serving
+from ..state.machine import EngineState
 from ..state.weights import Tokens, decode, encode
 from .routing import Call
 from .validation import Check, either, integer, list_of, string
@@ -35,7 +35,7 @@ def _content(message: dict[str, Any]) -> str:
     return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
 
 
-def pieces(state: Serving, call: Call, generations: Sequence[Generation]) -> Iterator[tuple[int, Progress, str]]:
+def pieces(state: EngineState, call: Call, generations: Sequence[Generation]) -> Iterator[tuple[int, Progress, str]]:
     """Index, progress and the text that is new in it."""
     seen = [0] * len(generations)
     for index, progress in state.stream(generations, call.gone):

@@ -45,7 +45,7 @@ Handler = Callable[[Call], Reply]
 
 
 @dataclass(frozen=True)
-class Route:
+class Endpoint:
     """`methods` (separated by spaces) of a path and what answers them; `open` ones never need a key."""
 
     methods: str
@@ -53,10 +53,10 @@ class Route:
     open: bool = False
 
 
-Routes = Mapping[str, Route]
+Endpoints = Mapping[str, Endpoint]
 
 
-def answer(routes: Routes, call: Call, api_key: str | None) -> Reply:
+def answer(routes: Endpoints, call: Call, api_key: str | None) -> Reply:
     """The answer of the route, or 401, 404, 405, or 307 to the path without its last slash."""
     route = routes.get(call.path)
     guarded = call.request.method != "OPTIONS" and not (route and route.open)
@@ -70,7 +70,7 @@ def answer(routes: Routes, call: Call, api_key: str | None) -> Reply:
     return route.handler(call)
 
 
-def paths(names: Iterable[str], route: Route) -> dict[str, Route]:
+def paths(names: Iterable[str], route: Endpoint) -> dict[str, Endpoint]:
     """One route under several paths."""
     return dict.fromkeys(names, route)
 
@@ -80,7 +80,7 @@ def _has_key(request: Request, api_key: str) -> bool:
     return scheme.lower() == "bearer" and key == api_key
 
 
-def _no_route(routes: Routes, call: Call) -> Reply:
+def _no_route(routes: Endpoints, call: Call) -> Reply:
     shorter = call.request.path.rstrip("/")
     if shorter == call.request.path or unquote(shorter) not in routes:
         return Reply.of_json(404, {"detail": "Not Found"})

@@ -8,7 +8,7 @@ from ...httpd.messages import Reply
 from .routing import Call
 
 Check = Callable[[object], object]
-"""Takes a value and returns it as it is meant, or raises `Wrong`."""
+"""Takes a value and returns it as it is meant, or raises `BadValue`."""
 
 REQUIRED = object()
 
@@ -20,7 +20,7 @@ _BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True) | dict.fro
 )
 
 
-class Wrong(Exception):
+class BadValue(Exception):
     """A value that fails its check: the name of the problem and the sentence for it."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -67,7 +67,7 @@ def checked(sent: Mapping[str, object], fields: Fields, place: str = "body") -> 
             continue
         try:
             values[name] = check(sent[name])
-        except Wrong as wrong:
+        except BadValue as wrong:
             problems.append(problem(wrong.kind, (place, name), str(wrong), sent[name]))
     if problems:
         raise Invalid(*problems)
@@ -107,10 +107,10 @@ def read_json(call: Call) -> object:
 
 def string(value: object) -> object:
     if not isinstance(value, str):
-        raise Wrong("string_type", "Input should be a valid string")
+        raise BadValue("string_type", "Input should be a valid string")
     # JSON can escape half a character; nothing that holds one can be sent back.
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise Wrong("string_unicode", "Input should be a valid string")
+        raise BadValue("string_unicode", "Input should be a valid string")
     return value
 
 
@@ -120,20 +120,20 @@ def boolean(value: object) -> object:
         text = str(int(value)) if value in (0, 1) else str(value).lower()
         if text in _BOOLEANS:
             return _BOOLEANS[text]
-        raise Wrong("bool_parsing", "Input should be a valid boolean, unable to interpret input")
-    raise Wrong("bool_type", "Input should be a valid boolean")
+        raise BadValue("bool_parsing", "Input should be a valid boolean, unable to interpret input")
+    raise BadValue("bool_type", "Input should be a valid boolean")
 
 
 def integer(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise Wrong("int_type", "Input should be a valid integer")
+    raise BadValue("int_type", "Input should be a valid integer")
 
 
 def number(value: object) -> object:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    raise Wrong("float_type", "Input should be a valid number")
+    raise BadValue("float_type", "Input should be a valid number")
 
 
 def at_least(minimum: int) -> Check:
@@ -141,7 +141,7 @@ def at_least(minimum: int) -> Check:
         number = integer(value)
         if isinstance(number, int) and number >= minimum:
             return number
-        raise Wrong("greater_than_equal", f"Input should be greater than or equal to {minimum}")
+        raise BadValue("greater_than_equal", f"Input should be greater than or equal to {minimum}")
 
     return checked
 
@@ -152,11 +152,11 @@ def between(lowest: int, highest: int) -> Check:
     def checked(value: object) -> object:
         text = str(value)
         if not (text.isascii() and text.removeprefix("-").isdigit()):
-            raise Wrong("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
+            raise BadValue("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
         if int(text) < lowest:
-            raise Wrong("greater_than_equal", f"Input should be greater than or equal to {lowest}")
+            raise BadValue("greater_than_equal", f"Input should be greater than or equal to {lowest}")
         if int(text) > highest:
-            raise Wrong("less_than_equal", f"Input should be less than or equal to {highest}")
+            raise BadValue("less_than_equal", f"Input should be less than or equal to {highest}")
         return int(text)
 
     return checked
@@ -165,14 +165,14 @@ def between(lowest: int, highest: int) -> Check:
 def mapping(value: object) -> object:
     if isinstance(value, dict):
         return value
-    raise Wrong("dict_type", "Input should be a valid dictionary")
+    raise BadValue("dict_type", "Input should be a valid dictionary")
 
 
 def list_of(check: Check) -> Check:
     def checked(value: object) -> object:
         if isinstance(value, list):
             return [check(item) for item in value]
-        raise Wrong("list_type", "Input should be a valid list")
+        raise BadValue("list_type", "Input should be a valid list")
 
     return checked
 
@@ -188,7 +188,7 @@ def either(*checks: Check) -> Check:
         for check in checks[:-1]:
             try:
                 return check(value)
-            except Wrong:
+            except BadValue:
                 continue
         return checks[-1](value)
 
@@ -202,7 +202,7 @@ def one_of(*choices: str) -> Check:
     def checked(value: object) -> object:
         if value in choices:
             return value
-        raise Wrong("literal_error", sentence)
+        raise BadValue("literal_error", sentence)
 
     return checked
 

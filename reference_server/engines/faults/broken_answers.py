@@ -1,4 +1,4 @@
-"""How an answer is spoiled on its way: cut, stretched, slowed, made of other bytes."""
+"""Answers that are broken on their way: cut, stretched, slowed, made of other bytes."""
 
 import contextlib
 import json
@@ -7,16 +7,9 @@ from dataclasses import dataclass
 
 from ...httpd.messages import Reply
 
-# What engines say that could not do it and say so with 200: SGLang and TokenSpeed in their
-# own shape, vLLM behind a framework that wraps its routes.
-_FAILURES: Mapping[tuple[str, str], Callable[[str], object]] = {
-    ("vllm", "/reset_prefix_cache"): lambda message: {"success": False},
-    ("vllm", "*"): lambda message: {"status": "error", "message": message},
-}
-
 
 @dataclass(frozen=True)
-class Message:
+class RawAnswer:
     """An answer as the bytes of its head and body."""
 
     status: int
@@ -24,7 +17,7 @@ class Message:
     body: bytes
 
     @classmethod
-    def of(cls, reply: Reply, extra: int = 0) -> "Message":
+    def of(cls, reply: Reply, extra: int = 0) -> "RawAnswer":
         """The whole of an answer; its length is announced as `extra` bytes more than it is."""
         body = whole(reply)
         length = max(0, len(body) + extra)
@@ -54,11 +47,11 @@ def whole(reply: Reply) -> bytes:
 
 def raw(status: int, pieces: Sequence[bytes], *, reset: bool = False) -> Reply:
     """These bytes and then the end of the connection; `status` is what their head says."""
-    return Reply(status, stream=(piece for piece in pieces), raw=True, reset=reset)
+    return Reply.of_bytes((piece for piece in pieces), status, reset=reset)
 
 
-def slow(message: Message, pieces: Sequence[bytes], wait: Callable[[], None]) -> Reply:
-    """A message in pieces, with a wait before each but the first."""
+def slow(answer: RawAnswer, pieces: Sequence[bytes], wait: Callable[[], None]) -> Reply:
+    """A raw answer in pieces, with a wait before each but the first."""
 
     def paced() -> Generator[bytes, None, None]:
         yield pieces[0]
@@ -66,13 +59,7 @@ def slow(message: Message, pieces: Sequence[bytes], wait: Callable[[], None]) ->
             wait()
             yield piece
 
-    return Reply(message.status, stream=paced(), raw=True)
-
-
-def failure(kind: str, path: str, message: str) -> object:
-    """What an engine of a kind says, with 200, when it did not do it."""
-    shape = _FAILURES.get((kind, path)) or _FAILURES.get((kind, "*"))
-    return shape(message) if shape else {"success": False, "message": message}
+    return Reply.of_bytes(paced(), answer.status)
 
 
 def with_fields(reply: Reply, fields: Mapping[str, object]) -> Reply:

@@ -2,7 +2,7 @@
 
 A fault is a frozen value that knows how to act; it raises `ValueError` for what cannot be.
 What comes instead of the answer leaves the engine as it was, unless `effect` is set; what
-spoils the answer lets it do what it was asked. A streamed answer that is spoiled is put
+breaks the answer lets it do what it was asked. A streamed answer that is broken is put
 together first.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ...httpd.messages import Reply
 from . import broken_answers, checks
-from .broken_answers import Message
+from .broken_answers import RawAnswer
 
 
 class Stage(Protocol):
@@ -32,6 +32,9 @@ class Stage(Protocol):
 
     def rehearse(self) -> Reply:
         """The answer of an engine just like it; this one does nothing."""
+
+    def failure(self, message: str) -> object:
+        """What the engine says, with 200, when it did not do what it was asked."""
 
     def wait(self, seconds: float, *, alone: bool = False) -> None:
         """Wait, at most until the faults are cleared; ends the request when the engine stops
@@ -124,7 +127,7 @@ class Unsuccessful(Instead):
         checks.text("message", self.message)
 
     def reply(self, stage: Stage) -> Reply:
-        return Reply.of_json(200, broken_answers.failure(stage.kind, stage.path, self.message))
+        return Reply.of_json(200, stage.failure(self.message))
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class CloseBefore(Instead):
     """The connection is closed before the head of an answer. No effect without `effect`."""
 
     def reply(self, stage: Stage) -> Reply:
-        return Reply(0)
+        return Reply.hang_up()
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ class Hang(Instead):
 
     def reply(self, stage: Stage) -> Reply:
         stage.wait(math.inf)
-        return Reply(0)
+        return Reply.hang_up()
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,7 @@ class Crash(Fault):
 
     def play(self, stage: Stage) -> Reply:
         stage.crash(self.restart)
-        return Reply(0)
+        return Reply.hang_up()
 
 
 @dataclass(frozen=True)
@@ -211,11 +214,11 @@ class Delay(Fault):
     def play(self, stage: Stage) -> Reply:
         if self.before:
             stage.wait(self.before, alone=True)
-        answer = stage.answer()
+        reply = stage.answer()
         if not self.in_body:
-            return answer
-        message = Message.of(answer)
-        return broken_answers.slow(message, message.halves(), lambda: stage.wait(self.in_body))
+            return reply
+        answer = RawAnswer.of(reply)
+        return broken_answers.slow(answer, answer.halves(), lambda: stage.wait(self.in_body))
 
 
 @dataclass(frozen=True)
@@ -228,9 +231,9 @@ class Trickle(Fault):
         checks.seconds("seconds", self.seconds)
 
     def play(self, stage: Stage) -> Reply:
-        message = Message.of(stage.answer())
-        head, rest = message.begun()
-        return broken_answers.slow(message, [head, *(bytes([byte]) for byte in rest)], lambda: stage.wait(self.seconds))
+        answer = RawAnswer.of(stage.answer())
+        head, rest = answer.begun()
+        return broken_answers.slow(answer, [head, *(bytes([byte]) for byte in rest)], lambda: stage.wait(self.seconds))
 
 
 @dataclass(frozen=True)
@@ -238,8 +241,8 @@ class Truncate(Fault):
     """The connection is closed in the middle of the body. The call takes effect."""
 
     def play(self, stage: Stage) -> Reply:
-        message = Message.of(stage.answer())
-        return broken_answers.raw(message.status, message.halves()[:1])
+        answer = RawAnswer.of(stage.answer())
+        return broken_answers.raw(answer.status, answer.halves()[:1])
 
 
 @dataclass(frozen=True)
@@ -252,8 +255,8 @@ class CloseAfterHead(Fault):
         checks.flag("reset", self.reset)
 
     def play(self, stage: Stage) -> Reply:
-        message = Message.of(stage.answer())
-        return broken_answers.raw(message.status, message.begun()[:1], reset=self.reset)
+        answer = RawAnswer.of(stage.answer())
+        return broken_answers.raw(answer.status, answer.begun()[:1], reset=self.reset)
 
 
 @dataclass(frozen=True)
@@ -270,8 +273,8 @@ class WrongLength(Fault):
         checks.require(self.by != 0, "by must not be 0")
 
     def play(self, stage: Stage) -> Reply:
-        message = Message.of(stage.answer(), self.by)
-        return broken_answers.raw(message.status, [message.head, message.body])
+        answer = RawAnswer.of(stage.answer(), self.by)
+        return broken_answers.raw(answer.status, [answer.head, answer.body])
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Schedule(Generic[T]):
         with self._lock:
             self._entries.append(_Entry(rule, random.Random(rule.seed), rule.times))
 
-    def meet(self, method: str, path: str) -> T | None:
+    def take(self, method: str, path: str) -> T | None:
         """The plan that a request meets, which is used up by one."""
         with self._lock:
             for entry in self._entries:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...httpd.messages import Reply
 from ..fastapi.routing import Call
-from ..state.serving import CallerGone, EngineStopped
+from ..state.machine import CallerGone, EngineStopped
 from .fault import Fault
 from .schedule import Rule, Schedule
 
@@ -29,10 +29,12 @@ class Actor(Protocol):
 
     def rehearse(self, call: Call) -> Reply: ...
 
+    def failure(self, path: str, message: str) -> object: ...
+
     def crash(self, restart: bool) -> None: ...
 
 
-class Held:
+class HeldRequests:
     """Requests that are held before they have any effect, until `release`. Released, they go on,
     even if their caller has gone away."""
 
@@ -90,7 +92,7 @@ class Script:
     def __init__(self, changed: threading.Condition) -> None:
         self._changed = changed
         self._faults = Schedule[Fault]()
-        self._holds = Schedule[Held]()
+        self._holds = Schedule[HeldRequests]()
         self._clearings = 0
 
     @property
@@ -110,9 +112,9 @@ class Script:
             self._changed.notify_all()
 
     @contextlib.contextmanager
-    def hold(self, path: str, times: int | None, method: str | None) -> Iterator[Held]:
+    def hold(self, path: str, times: int | None, method: str | None) -> Iterator[HeldRequests]:
         """Hold requests until the block ends."""
-        held = Held(path, self._changed)
+        held = HeldRequests(path, self._changed)
         self._holds.add(Rule(held, path, times, method))
         try:
             yield held
@@ -123,11 +125,11 @@ class Script:
     def play(self, call: Call, actor: Actor) -> Reply:
         """Answer a request, after what is planned for it."""
         method, path = call.request.method, call.path
-        held = self._holds.meet(method, path)
+        held = self._holds.take(method, path)
         if held is not None:
             held.hold(lambda: actor.stopped, call.gone)
         with self._changed:
-            fault, clearing = self._faults.meet(method, path), self._clearings
+            fault, clearing = self._faults.take(method, path), self._clearings
         if fault is None:
             return actor.answer(call)
         return fault.play(_Request(call, actor, self._changed, lambda: self._clearings > clearing))
@@ -145,6 +147,9 @@ class _Request:
 
     def rehearse(self) -> Reply:
         return self._actor.rehearse(self._call)
+
+    def failure(self, message: str) -> object:
+        return self._actor.failure(self.path, message)
 
     def wait(self, seconds: float, *, alone: bool = False) -> None:
         end = time.monotonic() + seconds

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from ...httpd.messages import Reply
 from ..fastapi import routing, validation
-from ..fastapi.completions import SGLangOpenAI
-from ..fastapi.generate import SGLangGenerate
-from ..fastapi.routing import Call, Route
+from ..fastapi.completions import Completions
+from ..fastapi.generate import NativeGenerate
+from ..fastapi.routing import Call, Endpoint
 from ..fastapi.validation import REQUIRED, Fields, boolean, list_of, one_of, optional, string
 from ..options import EngineOptions
 from ..state.machine import EngineState, Flush, Refit
 from .identity import SGLangIdentity
-from .weights import SGLangWeights, Unasserted
+from .weights import AssertionFailed, SGLangWeights
 
 _MEMORY = ("kv_cache", "weights", "cuda_graph")
 
@@ -48,37 +48,37 @@ class SGLang:
     def __init__(self, options: EngineOptions, state: EngineState, port: int) -> None:
         self._options, self._state = options, state
         identity = SGLangIdentity(options, state, port)
-        generate, openai = SGLangGenerate(state), SGLangOpenAI(state)
+        generate, openai = NativeGenerate(state), Completions(state)
         weights = SGLangWeights(options, state)
         frame = {
-            "/begin_weight_update": Route("POST", weights.begin),
-            "/end_weight_update": Route("POST", weights.end),
+            "/begin_weight_update": Endpoint("POST", weights.begin),
+            "/end_weight_update": Endpoint("POST", weights.end),
         }
         self.routes = {
-            "/": Route("GET", lambda call: Reply.of_json(200, "SGLang is running")),
-            "/pause_generation": Route("POST", self._pause),
-            "/continue_generation": Route("POST", self._continue),
-            "/update_weights_from_disk": Route("POST", self._refit),
-            "/update_weight_version": Route("POST", self._rename),
-            "/update_weights_from_distributed": Route("POST", weights.from_group),
-            "/update_weights_from_tensor": Route("POST", weights.from_tensors),
-            "/init_weights_update_group": Route("POST", weights.init_group),
-            "/destroy_weights_update_group": Route("POST", weights.destroy_group),
+            "/": Endpoint("GET", lambda call: Reply.of_json(200, "SGLang is running")),
+            "/pause_generation": Endpoint("POST", self._pause),
+            "/continue_generation": Endpoint("POST", self._continue),
+            "/update_weights_from_disk": Endpoint("POST", self._refit),
+            "/update_weight_version": Endpoint("POST", self._rename),
+            "/update_weights_from_distributed": Endpoint("POST", weights.from_group),
+            "/update_weights_from_tensor": Endpoint("POST", weights.from_tensors),
+            "/init_weights_update_group": Endpoint("POST", weights.init_group),
+            "/destroy_weights_update_group": Endpoint("POST", weights.destroy_group),
             **(frame if weights.framed else {}),
-            "/flush_cache": Route("GET POST", self._flush),
-            "/abort_request": Route("POST", self._abort),
-            "/release_memory_occupation": Route("GET POST", lambda call: self._memory(call, state.sleep)),
-            "/resume_memory_occupation": Route("GET POST", lambda call: self._memory(call, state.wake)),
-            "/generate": Route("POST PUT", generate.generate),
-            "/v1/completions": Route("POST", openai.completions),
-            "/v1/chat/completions": Route("POST", openai.chat),
-            "/v1/models": Route("GET", identity.models),
-            "/v1/loads": Route("GET", identity.loads),
-            **routing.paths(("/health", "/health_generate"), Route("GET", self._health, open=True)),
-            "/ready": Route("GET", self._ready, open=True),
-            "/ping": Route("GET", self._ready),
-            **routing.paths(("/model_info", "/get_model_info"), Route("GET", identity.model_info)),
-            **routing.paths(("/server_info", "/get_server_info"), Route("GET", identity.server_info)),
+            "/flush_cache": Endpoint("GET POST", self._flush),
+            "/abort_request": Endpoint("POST", self._abort),
+            "/release_memory_occupation": Endpoint("GET POST", lambda call: self._memory(call, state.sleep)),
+            "/resume_memory_occupation": Endpoint("GET POST", lambda call: self._memory(call, state.wake)),
+            "/generate": Endpoint("POST PUT", generate.generate),
+            "/v1/completions": Endpoint("POST", openai.completions),
+            "/v1/chat/completions": Endpoint("POST", openai.chat),
+            "/v1/models": Endpoint("GET", identity.models),
+            "/v1/loads": Endpoint("GET", identity.loads),
+            **routing.paths(("/health", "/health_generate"), Endpoint("GET", self._health, open=True)),
+            "/ready": Endpoint("GET", self._ready, open=True),
+            "/ping": Endpoint("GET", self._ready),
+            **routing.paths(("/model_info", "/get_model_info"), Endpoint("GET", identity.model_info)),
+            **routing.paths(("/server_info", "/get_server_info"), Endpoint("GET", identity.server_info)),
         }
 
     def answer(self, call: Call) -> Reply:
@@ -86,7 +86,7 @@ class SGLang:
             return routing.answer(self.routes, call, self._options.api_key)
         except validation.Invalid as invalid:
             return invalid.reply()
-        except Unasserted:
+        except AssertionFailed:
             return Reply.of_text(500, "Internal Server Error")
 
     def _pause(self, call: Call) -> Reply:

@@ -58,7 +58,7 @@ class SGLangWeights:
     def init_group(self, call: Call) -> Reply:
         name = str(validation.body(call, _INIT)["group_name"])
         self._need_one_rank()
-        self._state.meet(call.gone)
+        self._state.wait_for_trainer(call.gone)
         with self._lock:
             self._groups.add(name)
         return _said(True, "Succeeded to initialize custom process group.")
@@ -90,7 +90,7 @@ class SGLangWeights:
                 return _said(
                     False, f"Failed to receive weights: {known} Please call `init_weights_update_group` first."
                 )
-        self._state.meet(call.gone)
+        self._state.wait_for_trainer(call.gone)
         return self._load(body)
 
     def from_tensors(self, call: Call) -> Reply:
@@ -121,10 +121,10 @@ class SGLangWeights:
 
     def _need_one_rank(self) -> None:
         if self._options.dp_size != 1:
-            raise Unasserted
+            raise AssertionFailed
 
 
-class Unasserted(Exception):
+class AssertionFailed(Exception):
     """What a real engine asserts does not hold: a bare 500."""
 
 

@@ -20,7 +20,7 @@ class Batch:
     def __init__(self, natural_length: int, weights: Weights) -> None:
         self.weights = weights
         self.cache = PrefixCache()
-        self._natural_length = natural_length
+        self.natural_length = natural_length
         self._generations: dict[str, Generation] = {}
 
     def add(self, wanted: Sequence[Wanted], now: float) -> list[Generation]:
@@ -29,7 +29,7 @@ class Batch:
         for position, id in enumerate(ids):
             if id in self._generations or id in ids[:position]:
                 raise DuplicateRequest(id)
-        new = [Generation(one, self._natural_length, self.weights, now) for one in wanted]
+        new = [Generation(one, self.natural_length, self.weights, now) for one in wanted]
         self._generations.update(zip(ids, new, strict=True))
         return new
 

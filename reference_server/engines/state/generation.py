@@ -67,6 +67,10 @@ class Progress:
         """Which weights made which tokens, without gaps."""
         return tuple(_spans(self.versions)) or (Span(self.weight_version, 0, 0),)
 
+    def weight_versions(self) -> list[dict[str, object]]:
+        """The spans as engines write them."""
+        return [{"version": span.version, "start": span.start, "end": span.end} for span in self.spans]
+
     def since(self, count: int) -> "Iterator[Progress]":
         """Its moments after the first `count` tokens, one a token; the ending comes with the last."""
         whole = len(self.tokens) - (self.ending is not None)

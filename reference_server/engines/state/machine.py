@@ -1,16 +1,75 @@
-"""An engine without a dialect: weights, run state, prefix cache, generations."""
+"""An engine without a dialect: whether it runs, its weights, memory, prefix cache and generations.
+
+What a pause does is decided by two tables. `_NEXT` below has the run states and the events
+that lead from one to another; every change of the run state goes through it. `PAUSE_MODES`
+(`traits`) says what a mode does to the generations that are in flight.
+
+Requests come in through a door. While the engine is paused, or a refit waits for its turn,
+the door is shut and what arrives is parked, or refused; when it opens, the parked come in,
+in the order of their arrival. Inside, each generation gets a token a step of the clock,
+unless the engine is frozen.
+"""
 
 import contextlib
 import enum
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from .generation import Phase
-from .serving import Gone, Serving, stays
-from .traits import PAUSE_MODES, SGLANG, Traits
+from .batch import Batch
+from .generation import Generation, Phase, Progress, Wanted
+from .traits import DEFAULT, PAUSE_MODES, RUNNING, PauseMode, Traits
 from .weights import Weights
+
+Gone = Callable[[], bool]
+"""Tells whether the caller who waits has gone away."""
+
+_POLL_SECONDS = 0.05
+
+
+class Run(enum.Enum):
+    """Whether generations get tokens, and whether new ones come in."""
+
+    OPEN = "tokens are made, new requests come in"
+    DRAINING = "paused: tokens are made for those that run, nobody new comes in"
+    FROZEN = "paused: no tokens, nobody new comes in"
+
+
+class Event(enum.Enum):
+    """What changes the run state."""
+
+    PAUSE = "a pause in a mode that freezes, ends or retracts"
+    PAUSE_TO_DRAIN = "a pause in a mode that lets those that run come to their end"
+    DRAINED = "the last that ran has ended"
+    RESUME = "a resume"
+
+
+_NEXT: Mapping[tuple[Run, Event], Run] = {
+    (Run.OPEN, Event.PAUSE): Run.FROZEN,
+    (Run.OPEN, Event.PAUSE_TO_DRAIN): Run.DRAINING,
+    (Run.OPEN, Event.RESUME): Run.OPEN,
+    (Run.DRAINING, Event.PAUSE): Run.FROZEN,
+    (Run.DRAINING, Event.PAUSE_TO_DRAIN): Run.DRAINING,
+    (Run.DRAINING, Event.DRAINED): Run.FROZEN,
+    (Run.DRAINING, Event.RESUME): Run.OPEN,
+    (Run.FROZEN, Event.PAUSE): Run.FROZEN,
+    # Those that were frozen before are not waited for: they would never end.
+    (Run.FROZEN, Event.PAUSE_TO_DRAIN): Run.FROZEN,
+    (Run.FROZEN, Event.RESUME): Run.OPEN,
+}
+
+
+class EngineStopped(Exception):
+    """The engine stopped or died while somebody waited for it."""
+
+
+class CallerGone(Exception):
+    """The caller went away; what it asked for is removed."""
+
+
+class NothingNew(Exception):
+    """The engine is paused, and refuses what arrives in such a pause."""
 
 
 class Flush(enum.Enum):
@@ -29,13 +88,22 @@ class Refit(enum.Enum):
     NO_CHECKPOINT = "nothing to load there; the old weights serve"
 
 
-class EngineState(Serving):
-    """The whole state of an engine.
+def stays() -> bool:
+    """A caller that does not go away."""
+    return False
+
+
+class EngineState:
+    """The whole state of an engine. Every method may be called from any thread.
 
     `weights` serve; `reported` is what the engine says of itself, which differs after a
     refit whose flush failed. `flushes` counts how often the prefix cache was emptied, by
     a refit too. `asleep` holds the tags of the memory given back. `checkpoints` are the
-    paths that load, None for all.
+    paths that load, None for all. `crashed` is why the engine died, None while it lives.
+
+    `changed` is notified after each change; its lock guards everything. `clock` gives
+    seconds. Once the engine stopped or died, whoever would change it or wait for it gets
+    `EngineStopped`.
     """
 
     def __init__(
@@ -47,16 +115,134 @@ class EngineState(Serving):
         generation_ticks: int = 8,
         clock: Callable[[], float] = time.monotonic,
         changed: threading.Condition | None = None,
-        traits: Traits = SGLANG,
+        traits: Traits = DEFAULT,
     ) -> None:
-        weights = Weights(model_path, weight_version)
-        super().__init__(weights, generation_ticks, clock, changed or threading.Condition(), traits)
+        self.changed = changed or threading.Condition()
+        self._pause_mode: str | None = None
+        self.crashed: str | None = None
+        self._run = Run.OPEN
+        self._stopped = False
+        self._traits, self._clock = traits, clock
+        self._batch = Batch(generation_ticks, Weights(model_path, weight_version))
         self.reported = self.weights
         self.flushes = 0
         self.asleep: frozenset[str] = frozenset()
         self._checkpoints = checkpoints
         self._half_loaded = False
-        self._seats: list[object] = []
+        self._refits_waiting = 0
+        self._waiting_for_trainer: list[object] = []
+
+    @property
+    def weights(self) -> Weights:
+        """What serves."""
+        return self._batch.weights
+
+    @property
+    def pause_mode(self) -> str | None:
+        """The key of `PAUSE_MODES` it was paused with last; None when it is not paused."""
+        return self._pause_mode
+
+    @property
+    def paused(self) -> bool:
+        return self._run is not Run.OPEN
+
+    @property
+    def frozen(self) -> bool:
+        """Whether no generation gets a token."""
+        return self._run is Run.FROZEN
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped or self.crashed is not None
+
+    @property
+    def in_flight(self) -> int:
+        """How many generations have begun and not ended."""
+        return self.count(Phase.RUNNING, Phase.QUEUED)
+
+    def count(self, *phases: Phase) -> int:
+        """How many generations are in one of `phases`."""
+        with self.changed:
+            return len(self._batch.within(*phases))
+
+    def arrive(self, wanted: Sequence[Wanted]) -> list[Generation]:
+        """Take in requests, all or none, without waiting; raises `DuplicateRequest` and `NothingNew`."""
+        with self._changing():
+            if self.pause_mode in self._traits.refuses:
+                raise NothingNew
+            new = self._batch.add(wanted, self._clock())
+            self._let_in()
+            return new
+
+    def results(self, generations: Sequence[Generation], gone: Gone = stays) -> list[Progress]:
+        """Wait for the end of generations; raises `CallerGone`, and then they are removed."""
+        self._wait(lambda: all(one.ending for one in generations), generations, gone)
+        return [one.progress(self._clock()) for one in generations]
+
+    def stream(self, generations: Sequence[Generation], gone: Gone = stays) -> Iterator[tuple[int, Progress]]:
+        """Every token of generations as it comes, with the generation's index; the last has the ending."""
+        sent = dict.fromkeys(range(len(generations)), 0)
+        while sent:
+            self._wait(lambda: any(generations[i].past(count) for i, count in sent.items()), generations, gone)
+            for index, count in list(sent.items()):
+                with self.changed:
+                    now = generations[index].progress(self._clock())
+                sent[index] = len(now.tokens)
+                if now.ending:
+                    del sent[index]
+                for moment in now.since(count):
+                    yield index, moment
+
+    def drop(self, generations: Sequence[Generation]) -> None:
+        """Remove generations whose caller has gone."""
+        with self.changed:
+            self._batch.end(generations, "gone")
+            self.changed.notify_all()
+
+    def abort(self, id: str | None = None) -> int:
+        """End the generation that has this id, None for all; how many that were.
+
+        The parked stay, unless the engine has them in its own queue. What an `in_place`
+        pause has frozen ends when the engine resumes, not before.
+        """
+        with self._changing():
+            parked = (Phase.PARKED,) if self._traits.queues else ()
+            inside = self._batch.within(Phase.RUNNING, Phase.QUEUED, *parked)
+            meant = [one for one in inside if id in (None, one.wanted.id)]
+            doomed = [one for one in meant if self._mode.dooms and one.phase is Phase.RUNNING]
+            self._batch.doom(doomed)
+            self._batch.end([one for one in meant if one not in doomed], "abort")
+            return len(meant)
+
+    def crash(self, reason: str) -> None:
+        """Die: neither who waits nor who comes later gets an answer."""
+        with self.changed:
+            self.crashed = reason
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Let everyone who waits go, with `EngineStopped`."""
+        with self.changed:
+            self._stopped = True
+            self.changed.notify_all()
+
+    def wait_for_work(self) -> bool:
+        """See `clock.Steps`."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.stopped or (not self.frozen and self.count(Phase.RUNNING)))
+            return not self.stopped
+
+    def step(self) -> None:
+        """See `clock.Steps`. Nothing happens on an engine that is frozen."""
+        with self.changed:
+            if self.frozen:
+                return
+            why = self._unfit()
+            if why and self.count(Phase.RUNNING):
+                self.crash(why)
+                return
+            self._batch.step()
+            self.changed.notify_all()
 
     def pause(self, mode: str) -> None:
         """Shut the door. `mode`, a key of `PAUSE_MODES`, says what becomes of those inside.
@@ -65,19 +251,20 @@ class EngineState(Serving):
         frozen before, and no longer than until another pause freezes or ends them.
         """
         with self._changing():
-            self._draining = PAUSE_MODES[mode].drains and not self.frozen
-            self.pause_mode = mode
+            self._pause_mode = mode
+            self._enter(Event.PAUSE_TO_DRAIN if self._mode.drains else Event.PAUSE)
             if self._mode.ends:
                 self.abort()
             if self._mode.retracts:
                 self._batch.retract()
-            if self._draining:
+            if self._run is Run.DRAINING:
                 self._drain()
 
     def resume(self) -> None:
         """Run again: first the queued, then the parked. No matter if the engine was not paused."""
         with self._changing():
-            self.pause_mode = None
+            self._pause_mode = None
+            self._enter(Event.RESUME)
             self._batch.end_doomed()
             self._batch.run(Phase.QUEUED)
             self._let_in()
@@ -177,25 +364,25 @@ class EngineState(Serving):
                 self.resume()
             return not self.asleep
 
-    def meet(self, gone: Gone = stays) -> None:
+    def wait_for_trainer(self, gone: Gone = stays) -> None:
         """Wait for a trainer to join, who will hand over weights; raises `CallerGone`."""
-        seat = object()
+        place = object()
         with self._changing():
-            self._seats.append(seat)
+            self._waiting_for_trainer.append(place)
         try:
-            self._wait(lambda: seat not in self._seats, (), gone)
+            self._wait(lambda: place not in self._waiting_for_trainer, (), gone)
         finally:
             with self.changed:
-                self._seats = [one for one in self._seats if one is not seat]
+                self._waiting_for_trainer = [one for one in self._waiting_for_trainer if one is not place]
 
     def join(self, timeout: float) -> bool:
         """Be that trainer; whether the engine waited for one, or began to within `timeout` seconds."""
         with self._changing():
-            self.changed.wait_for(lambda: self.stopped or self._seats, timeout)
+            self.changed.wait_for(lambda: self.stopped or self._waiting_for_trainer, timeout)
             self._check_alive()
-            met = bool(self._seats)
-            del self._seats[:1]
-            return met
+            waited = bool(self._waiting_for_trainer)
+            del self._waiting_for_trainer[:1]
+            return waited
 
     def wait_until_running(self, timeout: float) -> bool:
         """Whether the engine is not paused, or ceases to be within `timeout` seconds."""
@@ -204,7 +391,53 @@ class EngineState(Serving):
             self._check_alive()
             return running
 
-    # Under the lock.
+    def twin(self) -> "EngineState":
+        """Another engine in the same pause, asleep alike, with the same weights; every checkpoint loads there.
+
+        No generation is copied.
+        """
+        with self.changed:
+            weights, length = self.weights, self._batch.natural_length
+            twin = EngineState(weights.path, weights.version, generation_ticks=length, traits=self._traits)
+            twin._run = Run.FROZEN if self.paused else Run.OPEN
+            twin._pause_mode, twin.asleep = self._pause_mode, self.asleep
+            return twin
+
+    # From here on, whoever calls holds the lock.
+
+    @property
+    def _mode(self) -> PauseMode:
+        return RUNNING if self._pause_mode is None else PAUSE_MODES[self._pause_mode]
+
+    def _enter(self, event: Event) -> None:
+        self._run = _NEXT[self._run, event]
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self.changed:
+            self._check_alive()
+            yield
+            self.changed.notify_all()
+
+    def _check_alive(self) -> None:
+        if self.stopped:
+            raise EngineStopped
+
+    def _let_in(self) -> None:
+        """The parked come in, if the door is open."""
+        if not self.paused and not self._refits_waiting:
+            self._batch.run(Phase.PARKED)
+
+    def _wait(self, done: Callable[[], bool], generations: Sequence[Generation], gone: Gone) -> None:
+        while True:
+            with self.changed:
+                if done():
+                    return
+                self._check_alive()
+                self.changed.wait(_POLL_SECONDS)
+            if gone():
+                self.drop(generations)
+                raise CallerGone
 
     @contextlib.contextmanager
     def _turn(self, at_once: bool) -> Iterator[None]:
@@ -226,7 +459,8 @@ class EngineState(Serving):
         self.changed.notify_all()
         self.changed.wait_for(lambda: self.stopped or self.frozen or all(one.ending for one in running))
         self._check_alive()
-        self._draining = self._draining and bool(self.count(Phase.RUNNING))
+        if self._run is Run.DRAINING and not self.count(Phase.RUNNING):
+            self._enter(Event.DRAINED)
 
     def _vacant(self) -> bool:
         """Whether nothing holds on to the cache. The queued do not: their prompts are computed anew."""
@@ -242,6 +476,7 @@ class EngineState(Serving):
         return True
 
     def _unfit(self) -> str | None:
+        """Why generating would kill the engine, None if it would not."""
         if self._traits.needs_memory and self.asleep:
             return "a request ran on memory that was given back"
         return "a request ran on weights that were loaded by half" if self._half_loaded else None

@@ -49,4 +49,5 @@ class Traits:
     half_loads: bool = False
 
 
-SGLANG = Traits()
+DEFAULT = Traits()
+"""How SGLang behaves."""

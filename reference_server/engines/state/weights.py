@@ -21,7 +21,7 @@ _MAX_PREFIXES = 1 << 20
 
 @dataclass(frozen=True)
 class Weights:
-    """One set of weights: where they came from, what they are called, the how manieth load they are."""
+    """One set of weights: where they came from, what they are called, and the number of loads before them."""
 
     path: str
     version: str

@@ -10,7 +10,7 @@ from ..fastapi.routing import Call
 MEMORY = frozenset({"weights", "kv_cache"})
 
 
-class Wrong(Exception):
+class Rejected(Exception):
     """A request that is refused, with a sentence."""
 
     def __init__(self, sentence: str, status: int = 400) -> None:
@@ -21,7 +21,7 @@ class Wrong(Exception):
         return Reply.of_json(self._status, {"success": False, "message": str(self)})
 
 
-class Unread(Exception):
+class UnreadableBody(Exception):
     """A body that is no JSON object: nobody catches that in the engine."""
 
 
@@ -32,12 +32,12 @@ def body(call: Call, *required: str, needed: bool = False) -> dict[str, Any]:
     try:
         value = json.loads(call.body)
     except (ValueError, RecursionError):
-        raise Unread from None
+        raise UnreadableBody from None
     if not isinstance(value, dict):
-        raise Unread
+        raise UnreadableBody
     for name in required:
         if value.get(name) is None:
-            raise Wrong(f"Invalid request: {name!r}")
+            raise Rejected(f"Invalid request: {name!r}")
     return value
 
 
@@ -57,9 +57,9 @@ def tags(call: Call, default: frozenset[str]) -> frozenset[str]:
     if wanted is None:
         return default
     if not isinstance(wanted, list) or not all(isinstance(tag, str) for tag in wanted):
-        raise Wrong("Invalid request: tags must be a list of strings")
+        raise Rejected("Invalid request: tags must be a list of strings")
     if set(wanted) - MEMORY:
-        raise Wrong(f"Invalid request: invalid tag {listed(set(wanted) - MEMORY)}")
+        raise Rejected(f"Invalid request: invalid tag {listed(set(wanted) - MEMORY)}")
     return frozenset(wanted)
 
 

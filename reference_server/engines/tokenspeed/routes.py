@@ -4,14 +4,14 @@ import threading
 
 from ...httpd.messages import Reply
 from ..fastapi import routing, validation
-from ..fastapi.completions import SGLangOpenAI
-from ..fastapi.generate import SGLangGenerate
-from ..fastapi.routing import Call, Handler, Route, Routes
+from ..fastapi.completions import Completions
+from ..fastapi.generate import NativeGenerate
+from ..fastapi.routing import Call, Endpoint, Endpoints, Handler
 from ..options import EngineOptions
 from ..state.machine import EngineState, Refit
 from ..state.traits import Traits
 from . import errors as requests
-from .errors import MEMORY, Unread, Wrong
+from .errors import MEMORY, Rejected, UnreadableBody
 from .identity import TokenSpeedIdentity
 
 _NO_CONTROL = {"error": "weight-sync control plane is unavailable on this server"}
@@ -30,14 +30,14 @@ class TokenSpeed:
         self._releasing = threading.Lock()
         self._transfers = 0
         identity = TokenSpeedIdentity(options, state)
-        generate, openai = SGLangGenerate(state), SGLangOpenAI(state)
-        self.routes: Routes = {
-            "/health": Route("GET", lambda call: Reply(200), open=True),
-            "/v1/models": Route("GET", identity.models),
-            "/generate": Route("POST", generate.generate),
-            "/v1/completions": Route("POST", openai.completions),
-            "/v1/chat/completions": Route("POST", openai.chat),
-            "/health_generate": Route("GET", lambda call: Reply.of_json(200, {"status": "ok"}), open=True),
+        generate, openai = NativeGenerate(state), Completions(state)
+        self.routes: Endpoints = {
+            "/health": Endpoint("GET", lambda call: Reply(200), open=True),
+            "/v1/models": Endpoint("GET", identity.models),
+            "/generate": Endpoint("POST", generate.generate),
+            "/v1/completions": Endpoint("POST", openai.completions),
+            "/v1/chat/completions": Endpoint("POST", openai.chat),
+            "/health_generate": Endpoint("GET", lambda call: Reply.of_json(200, {"status": "ok"}), open=True),
             "/pause_generation": self._control("POST", self._pause),
             "/continue_generation": self._control("POST", self._continue),
             "/update_weights_from_disk": self._control("POST", self._refit),
@@ -55,15 +55,15 @@ class TokenSpeed:
             "/v1/loads": self._control("GET", identity.loads),
         }
 
-    def _control(self, methods: str, handler: Handler) -> Route:
-        return Route(methods, handler if self._options.control else lambda call: Reply.of_json(503, _NO_CONTROL))
+    def _control(self, methods: str, handler: Handler) -> Endpoint:
+        return Endpoint(methods, handler if self._options.control else lambda call: Reply.of_json(503, _NO_CONTROL))
 
     def answer(self, call: Call) -> Reply:
         try:
             return routing.answer(self.routes, call, self._options.api_key)
-        except Wrong as wrong:
-            return wrong.reply()
-        except Unread:
+        except Rejected as rejected:
+            return rejected.reply()
+        except UnreadableBody:
             return Reply.of_text(500, "Internal Server Error")
         except validation.Invalid as invalid:
             return invalid.reply()
@@ -81,7 +81,7 @@ class TokenSpeed:
         sent = requests.body(call, "model_path")
         path = requests.text(sent, "model_path")
         if self._state.refit(path, requests.version(sent)) is Refit.NO_CHECKPOINT:
-            raise Wrong(f"Failed to update weights from {path}", 500)
+            raise Rejected(f"Failed to update weights from {path}", 500)
         return _done("Succeeded to update model weights.")
 
     def _take_tensors(self, call: Call) -> Reply:
@@ -102,7 +102,7 @@ class TokenSpeed:
     def _init_group(self, call: Call) -> Reply:
         requests.body(call, "master_address", "master_port", "rank_offset", "world_size")
         self._need_one_rank()
-        self._state.meet(call.gone)
+        self._state.wait_for_trainer(call.gone)
         return _done("Succeeded to initialize custom process group.")
 
     def _destroy_group(self, call: Call) -> Reply:
@@ -110,7 +110,7 @@ class TokenSpeed:
 
     def _need_one_rank(self) -> None:
         if self._options.dp_size != 1:
-            raise Wrong("dp_size must be 1 for weight updates", 500)
+            raise Rejected("dp_size must be 1 for weight updates", 500)
 
     def _flush(self, call: Call) -> Reply:
         self._state.flush()
@@ -120,13 +120,13 @@ class TokenSpeed:
     def _release(self, call: Call) -> Reply:
         tags = requests.tags(call, MEMORY)
         if not self._releasing.acquire(blocking=False):
-            raise Wrong("a release waits for the requests in flight already")
+            raise Rejected("a release waits for the requests in flight already")
         try:
             if tags & self._state.asleep:
-                raise Wrong(f"tags already released: {requests.listed(tags & self._state.asleep)}")
+                raise Rejected(f"tags already released: {requests.listed(tags & self._state.asleep)}")
             self._state.pause("wait")
             if not self._state.paused:
-                raise Wrong("the release was cancelled by a resume")
+                raise Rejected("the release was cancelled by a resume")
             self._state.sleep(tags)
         finally:
             self._releasing.release()
@@ -135,7 +135,7 @@ class TokenSpeed:
     def _retake(self, call: Call) -> Reply:
         tags = requests.tags(call, self._state.asleep)
         if tags - self._state.asleep:
-            raise Wrong(f"tags not released: {requests.listed(tags - self._state.asleep)}")
+            raise Rejected(f"tags not released: {requests.listed(tags - self._state.asleep)}")
         self._state.rouse(tags)
         return _done("Resumed memory occupation.")
 

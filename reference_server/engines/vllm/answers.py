@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from ..fastapi.generate import event, versions
 from ..fastapi.openai_input import wants_usage
+from ..fastapi.sse import event
 from ..options import EngineOptions
 from ..state.generation import Progress
 from ..state.weights import Tokens, decode
@@ -14,10 +14,10 @@ from ..state.weights import Tokens, decode
 Piece = tuple[int, Progress, str]
 """Index, progress and the text that is new in it."""
 
-Answer = dict[str, object]
+Json = dict[str, object]
 
-_NO_DETAILS: Answer = {"prompt_tokens_details": None, "completion_tokens_details": None}
-_NO_TRANSFER: Answer = {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
+_NO_DETAILS: Json = {"prompt_tokens_details": None, "completion_tokens_details": None}
+_NO_TRANSFER: Json = {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
 
 
 class Shape(abc.ABC):
@@ -30,8 +30,8 @@ class Shape(abc.ABC):
     def __init__(
         self, id: str, options: EngineOptions, body: dict[str, Any], prompts: Sequence[Tokens], *, spans: bool
     ) -> None:
-        self._head: Answer = {"id": id, "created": int(time.time()), "model": options.model}
-        self._fingerprint: Answer = {"system_fingerprint": f"vllm-{options.version}-mock"}
+        self._head: Json = {"id": id, "created": int(time.time()), "model": options.model}
+        self._fingerprint: Json = {"system_fingerprint": f"vllm-{options.version}-mock"}
         self._prompts, self._spans = prompts, spans
         self._token_ids, self._usage_wanted = bool(body["return_token_ids"]), wants_usage(body)
 
@@ -41,18 +41,18 @@ class Shape(abc.ABC):
         """The ids by which the engine knows the choices."""
 
     @abc.abstractmethod
-    def choice(self, index: int, progress: Progress) -> Answer:
+    def choice(self, index: int, progress: Progress) -> Json:
         """A choice of the whole answer."""
 
     @abc.abstractmethod
-    def delta(self, index: int, progress: Progress, text: str) -> Answer:
+    def delta(self, index: int, progress: Progress, text: str) -> Json:
         """A choice of an event."""
 
-    def first(self, index: int) -> Answer | None:
+    def first(self, index: int) -> Json | None:
         """What comes before the first delta of a choice."""
         return None
 
-    def whole(self, results: Sequence[Progress]) -> Answer:
+    def whole(self, results: Sequence[Progress]) -> Json:
         choices = [self.choice(index, one) | self._made_by(one) for index, one in enumerate(results)]
         return {
             **self._head,
@@ -80,13 +80,13 @@ class Shape(abc.ABC):
             results = list(last.values())
             yield event({**head, "choices": [], "usage": self._usage(results), **self._fingerprint})
 
-    def _usage(self, results: Sequence[Progress]) -> Answer:
+    def _usage(self, results: Sequence[Progress]) -> Json:
         prompt = sum(one.prompt_tokens for one in results)
         made = sum(len(one.tokens) for one in results)
         return {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made}
 
-    def _made_by(self, progress: Progress) -> Answer:
-        return {"weight_versions": versions(progress)} if self._spans else {}
+    def _made_by(self, progress: Progress) -> Json:
+        return {"weight_versions": progress.weight_versions()} if self._spans else {}
 
     def _tokens(self, tokens: Tokens) -> Tokens | None:
         return tokens if self._token_ids else None
@@ -99,7 +99,7 @@ class Completion(Shape):
     def ids(cls, id: str, count: int) -> list[str]:
         return [f"{id}-{index}" for index in range(count)]
 
-    def choice(self, index: int, progress: Progress) -> Answer:
+    def choice(self, index: int, progress: Progress) -> Json:
         return {
             "index": index,
             "text": decode(progress.tokens),
@@ -111,7 +111,7 @@ class Completion(Shape):
             "routed_experts": None,
         }
 
-    def delta(self, index: int, progress: Progress, text: str) -> Answer:
+    def delta(self, index: int, progress: Progress, text: str) -> Json:
         begins = len(progress.tokens) == 1
         return {
             "index": index,
@@ -130,11 +130,11 @@ class Chat(Shape):
     def ids(cls, id: str, count: int) -> list[str]:
         return [id] if count == 1 else [f"{index}_{id}" for index in range(count)]
 
-    def whole(self, results: Sequence[Progress]) -> Answer:
+    def whole(self, results: Sequence[Progress]) -> Json:
         prompt = self._tokens(self._prompts[0])
         return {**super().whole(results), "prompt_logprobs": None, "prompt_token_ids": prompt, "prompt_text": None}
 
-    def choice(self, index: int, progress: Progress) -> Answer:
+    def choice(self, index: int, progress: Progress) -> Json:
         message = {
             "role": "assistant",
             "content": decode(progress.tokens),
@@ -149,18 +149,18 @@ class Chat(Shape):
             "routed_experts": None,
         }
 
-    def first(self, index: int) -> Answer:
+    def first(self, index: int) -> Json:
         delta = {"role": "assistant", "content": ""}
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
         return {"choices": [choice], "prompt_token_ids": None, "prompt_text": None}
 
-    def delta(self, index: int, progress: Progress, text: str) -> Answer:
+    def delta(self, index: int, progress: Progress, text: str) -> Json:
         finish = _finish(progress) if progress.ending else {"finish_reason": None}
         new = self._tokens(_new(progress, text))
         return {"index": index, "delta": {"content": text}, "logprobs": None, **finish, "token_ids": new}
 
 
-def _finish(progress: Progress) -> Answer:
+def _finish(progress: Progress) -> Json:
     return {"finish_reason": progress.ending and progress.ending.kind, "stop_reason": None}
 
 

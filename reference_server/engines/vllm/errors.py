@@ -10,7 +10,7 @@ from ..fastapi.routing import Call
 from ..fastapi.validation import Fields, Invalid
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that cannot be served, in the envelope of the OpenAI API."""
 
     def __init__(self, status: int, message: str, kind: str, param: str | None = None) -> None:
@@ -22,34 +22,34 @@ class Refused(Exception):
         return Reply.of_json(self.status, {"error": error})
 
 
-def bad_request(message: str, param: str | None = None) -> Refused:
+def bad_request(message: str, param: str | None = None) -> ApiError:
     """Something in a request for tokens is wrong."""
-    return Refused(400, message, "BadRequestError", param)
+    return ApiError(400, message, "BadRequestError", param)
 
 
-def failed(method: str, why: str) -> Refused:
+def failed(method: str, why: str) -> ApiError:
     """The engine behind the HTTP server failed at `method`, and lives on."""
-    return Refused(500, f"Call to {method} method failed: {why}", "InternalServerError")
+    return ApiError(500, f"Call to {method} method failed: {why}", "InternalServerError")
 
 
-def worker_failed(why: str) -> Refused:
+def worker_failed(why: str) -> ApiError:
     """A worker of the engine failed."""
     sentence = f"Worker failed with error '{why}', please check the stack trace above for the root cause"
     return failed("collective_rpc", sentence)
 
 
-def dead() -> Refused:
+def dead() -> ApiError:
     """The engine behind the HTTP server died."""
     message = "EngineCore encountered an issue. See stack trace (above) for the root cause."
-    return Refused(500, message, "InternalServerError")
+    return ApiError(500, message, "InternalServerError")
 
 
-def invalid(problem: Invalid) -> Refused:
+def invalid(problem: Invalid) -> ApiError:
     """A request that does not validate."""
     problems = [_flat(one) if isinstance(one, Mapping) else one for one in problem.problems]
     first = problems[0]
     param = str(first["loc"]) if isinstance(first, Mapping) else None
-    return Refused(400, Invalid(*problems).sentence, "Bad Request", param)
+    return ApiError(400, Invalid(*problems).sentence, "Bad Request", param)
 
 
 def _flat(problem: Mapping[str, Any]) -> dict[str, object]:
@@ -79,7 +79,7 @@ def undeclared(call: Call, not_json: str) -> dict[str, Any]:
     try:
         value = json.loads(call.body)
     except (ValueError, RecursionError) as problem:
-        raise Refused(400, not_json.format(problem), "Bad Request") from None
+        raise ApiError(400, not_json.format(problem), "Bad Request") from None
     if not isinstance(value, dict):
-        raise Refused(400, "Request body must be a JSON object", "Bad Request")
+        raise ApiError(400, "Request body must be a JSON object", "Bad Request")
     return value

@@ -6,18 +6,17 @@ from typing import Any
 
 from ...httpd.messages import Reply
 from ..fastapi import openai_input
-from ..fastapi.generate import event_stream
 from ..fastapi.routing import Call
+from ..fastapi.sse import event_stream
 from ..fastapi.validation import REQUIRED, Fields, boolean, integer, list_of, mapping, number, optional, string
 from ..options import EngineOptions
 from ..state.batch import DuplicateRequest
 from ..state.generation import Generation, Wanted
-from ..state.machine import EngineState
-from ..state.serving import EngineStopped, NothingNew
+from ..state.machine import EngineState, EngineStopped, NothingNew
 from ..state.weights import Tokens
 from . import errors
 from .answers import Chat, Completion, Shape
-from .errors import Refused, bad_request
+from .errors import ApiError, bad_request
 from .features import Features
 from .identity import MAX_MODEL_LEN
 
@@ -81,7 +80,7 @@ class VLLMGenerate:
         id = f"{shape.prefix}-{body['request_id'] or call.request.header('x-request-id') or uuid.uuid4().hex[:16]}"
         each = [prompt for prompt in prompts for _ in range(samples)]
         generations = self._arrive([(prompt, limit, body["ignore_eos"]) for prompt in each], shape.ids(id, len(each)))
-        spans = bool(body["return_weight_versions"]) and self._features.spans
+        spans = bool(body["return_weight_versions"]) and self._features.weight_spans
         answers = shape(id, self._options, body, each, spans=spans)
         if body["stream"]:
             new = openai_input.pieces(self._state, call, generations)
@@ -99,7 +98,7 @@ class VLLMGenerate:
         try:
             return self._state.arrive(wanted)
         except NothingNew:
-            raise Refused(503, _PAUSED, "ServiceUnavailableError") from None
+            raise ApiError(503, _PAUSED, "ServiceUnavailableError") from None
         except DuplicateRequest:
             # Two requests may go by one id here.
             return self._arrive(asked, [f"{id}-{uuid.uuid4().hex}" for id in ids])
@@ -108,7 +107,7 @@ class VLLMGenerate:
         name, served = body["model"], self._options.model
         if name not in (None, "", served):
             sentence = f"The model `{name}` does not exist. Valid aliases: {served}."
-            raise Refused(404, sentence, "NotFoundError", "model")
+            raise ApiError(404, sentence, "NotFoundError", "model")
 
 
 def _samples(body: dict[str, Any]) -> int:

@@ -4,18 +4,16 @@ from collections.abc import Iterable
 
 from ...httpd.messages import Reply
 from ..fastapi import routing, validation
-from ..fastapi.routing import Call, Route, Routes
+from ..fastapi.routing import Call, Endpoint, Endpoints
 from ..fastapi.validation import Fields, Invalid, between, boolean, one_of
 from ..options import EngineOptions
 from ..state.machine import EngineState, Flush
 from . import errors
-from .errors import Refused
-from .features import Features, traits
+from .errors import ApiError
+from .features import Features
 from .generation import VLLMGenerate
 from .identity import VLLMIdentity
 from .weights import VLLMWeights
-
-__all__ = ["VLLM", "traits"]
 
 _MODE = one_of("abort", "wait", "keep")
 _PAUSE: Fields = {
@@ -33,7 +31,7 @@ _NEW = (
     "/abort_requests /release_kv_cache_memory /shutdown_weight_transfer_engine /start_draft_weight_update "
     "/update_weight_version /weight_info".split()
 )
-"""Routes that older versions do not have."""
+"""Endpoints that older versions do not have."""
 
 
 class VLLM:
@@ -43,43 +41,43 @@ class VLLM:
         self._options, self._state = options, state
         self._features = Features.of(options.version)
         identity, generate = VLLMIdentity(options, state), VLLMGenerate(options, state, self._features)
-        self.routes: Routes = {
-            "/health": Route("GET", lambda call: Reply(200)),
-            "/ping": Route("GET POST", lambda call: Reply(200)),
-            "/version": Route("GET", identity.version),
-            "/load": Route("GET", identity.load),
-            "/v1/models": Route("GET", identity.models),
-            "/v1/completions": Route("POST", generate.completions),
-            "/v1/chat/completions": Route("POST", generate.chat),
+        self.routes: Endpoints = {
+            "/health": Endpoint("GET", lambda call: Reply(200)),
+            "/ping": Endpoint("GET POST", lambda call: Reply(200)),
+            "/version": Endpoint("GET", identity.version),
+            "/load": Endpoint("GET", identity.load),
+            "/v1/models": Endpoint("GET", identity.models),
+            "/v1/completions": Endpoint("POST", generate.completions),
+            "/v1/chat/completions": Endpoint("POST", generate.chat),
             **(self._control(identity) if options.dev_mode else {}),
         }
 
-    def _control(self, identity: VLLMIdentity) -> Routes:
+    def _control(self, identity: VLLMIdentity) -> Endpoints:
         weights = VLLMWeights(self._options, self._state)
         control = {
-            "/pause": Route("POST", self._pause),
-            "/resume": Route("POST", self._resume),
-            "/is_paused": Route("GET", identity.is_paused),
-            "/abort_requests": Route("POST", self._abort),
-            "/sleep": Route("POST", self._sleep),
-            "/wake_up": Route("POST", self._wake),
-            "/is_sleeping": Route("GET", self._is_sleeping),
-            "/release_kv_cache_memory": Route("POST", self._release),
-            "/reset_prefix_cache": Route("POST", self._reset),
-            **routing.paths(("/reset_mm_cache", "/reset_encoder_cache"), Route("POST", lambda call: Reply(200))),
-            "/collective_rpc": Route("POST", weights.collective_rpc),
-            "/update_weight_version": Route("POST", weights.rename),
-            "/weight_info": Route("GET", identity.weight_info),
-            "/init_weight_transfer_engine": Route("POST", weights.init_transfer),
-            "/shutdown_weight_transfer_engine": Route("POST", weights.shut_transfer),
-            "/start_weight_update": Route("POST", weights.start_update),
-            "/start_draft_weight_update": Route("POST", weights.start_draft_update),
-            "/update_weights": Route("POST", weights.update),
-            "/finish_weight_update": Route("POST", weights.finish_update),
-            "/get_world_size": Route("GET", identity.world_size),
-            "/server_info": Route("GET", identity.server_info),
+            "/pause": Endpoint("POST", self._pause),
+            "/resume": Endpoint("POST", self._resume),
+            "/is_paused": Endpoint("GET", identity.is_paused),
+            "/abort_requests": Endpoint("POST", self._abort),
+            "/sleep": Endpoint("POST", self._sleep),
+            "/wake_up": Endpoint("POST", self._wake),
+            "/is_sleeping": Endpoint("GET", self._is_sleeping),
+            "/release_kv_cache_memory": Endpoint("POST", self._release),
+            "/reset_prefix_cache": Endpoint("POST", self._reset),
+            **routing.paths(("/reset_mm_cache", "/reset_encoder_cache"), Endpoint("POST", lambda call: Reply(200))),
+            "/collective_rpc": Endpoint("POST", weights.collective_rpc),
+            "/update_weight_version": Endpoint("POST", weights.rename),
+            "/weight_info": Endpoint("GET", identity.weight_info),
+            "/init_weight_transfer_engine": Endpoint("POST", weights.init_transfer),
+            "/shutdown_weight_transfer_engine": Endpoint("POST", weights.shut_transfer),
+            "/start_weight_update": Endpoint("POST", weights.start_update),
+            "/start_draft_weight_update": Endpoint("POST", weights.start_draft_update),
+            "/update_weights": Endpoint("POST", weights.update),
+            "/finish_weight_update": Endpoint("POST", weights.finish_update),
+            "/get_world_size": Endpoint("GET", identity.world_size),
+            "/server_info": Endpoint("GET", identity.server_info),
         }
-        missing: Iterable[str] = () if self._features.tells else _NEW
+        missing: Iterable[str] = () if self._features.weight_routes else _NEW
         return {path: route for path, route in control.items() if path not in missing}
 
     def answer(self, call: Call) -> Reply:
@@ -89,12 +87,12 @@ class VLLM:
             return routing.answer(self.routes, call, key)
         except Invalid as invalid:
             return errors.invalid(invalid).reply()
-        except Refused as refused:
-            return refused.reply()
+        except ApiError as error:
+            return error.reply()
 
     def _pause(self, call: Call) -> Reply:
         query = validation.checked(call.queries, _PAUSE, "query")
-        drains = query["wait_for_inflight_requests"] and not self._features.tells
+        drains = query["wait_for_inflight_requests"] and self._features.wait_flag
         mode = "wait" if drains else query["mode"]
         self._state.pause(mode)
         if query["clear_cache"] and mode != "keep":
@@ -128,11 +126,11 @@ class VLLM:
 
     def _wake(self, call: Call) -> Reply:
         tags = call.repeated("tags") or None
-        awake = self._state.rouse(None if tags is None else frozenset(tags), early=not self._features.tells)
+        awake = self._state.rouse(None if tags is None else frozenset(tags), early=not self._features.sleep_is_a_pause)
         return self._told({"status": "awake" if awake else "sleeping", "tags": tags})
 
     def _is_sleeping(self, call: Call) -> Reply:
-        paused = self._features.tells and self._state.paused
+        paused = self._features.sleep_is_a_pause and self._state.paused
         return Reply.of_json(200, {"is_sleeping": paused or bool(self._state.asleep)})
 
     def _release(self, call: Call) -> Reply:
@@ -150,4 +148,4 @@ class VLLM:
 
     def _told(self, answer: dict[str, object]) -> Reply:
         """An answer that older versions give without a body."""
-        return Reply.of_json(200, answer) if self._features.tells else Reply(200)
+        return Reply.of_json(200, answer) if self._features.json_answers else Reply(200)

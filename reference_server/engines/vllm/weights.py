@@ -9,7 +9,7 @@ from ..fastapi.validation import REQUIRED, Fields, either, list_of, mapping, str
 from ..options import EngineOptions
 from ..state.machine import EngineState, Refit
 from . import errors
-from .errors import Refused, worker_failed
+from .errors import ApiError, worker_failed
 
 _RENAME: Fields = {"new_version": (string, REQUIRED)}
 _INIT: Fields = {"init_info": (mapping, REQUIRED)}
@@ -40,7 +40,7 @@ class VLLMWeights:
         body = errors.undeclared(call, "JSON decode error: {}")
         method, arguments = body.get("method"), body.get("kwargs") or {}
         if method is None:
-            raise Refused(400, "Missing 'method' in request body", "Bad Request")
+            raise ApiError(400, "Missing 'method' in request body", "Bad Request")
         if not isinstance(method, str):
             raise worker_failed("the first argument must be callable")
         if method not in self._methods:
@@ -58,7 +58,7 @@ class VLLMWeights:
 
     def init_transfer(self, call: Call) -> Reply:
         errors.embedded(call, _INIT)
-        self._state.meet(call.gone)
+        self._state.wait_for_trainer(call.gone)
         self._trainer = True
         return _message("Weight transfer initialized")
 
