@@ -4,18 +4,22 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from .engines import MockEngine
 from .engines.faults import checks
+from .engines.kinds import Counts
+from .engines.settings import EngineSettings
 from .gateway import Gateway
 from .httpd.messages import Reply, Request
 from .registry import Ids
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from smg.rl import RL
 
 _START_MS = 1_800_000_000_000
@@ -24,29 +28,31 @@ _POLL_SECONDS = 0.05
 
 
 class Fleet:
-    """Mock engines behind a gateway: `Fleet(sglang=2, vllm=1)`.
+    """Mock engines behind a gateway::
 
-    The keywords name how many engines of each kind there are. `labels` are set on every
-    worker, `engine` are options of every engine, `gateway` are settings of the gateway
-    (an RL control plane without health checks, unless they say otherwise). Worker ids
-    depend on `seed` alone. As a context manager it starts and stops.
+        with Fleet(sglang=2, vllm=1) as fleet:
+            fleet.rl.fanout("pause_generation", {}, selector="engine=sglang")
+            assert [engine.state for engine in fleet.engines] == ["paused", "paused", "running"]
+
+    The last keywords name how many engines of each kind there are; `engines` are some of
+    your own making, which come first. `labels` are set on every worker, `engine` are options
+    of every engine that is made here, `gateway` are settings of the gateway (an RL control
+    plane without health checks, unless they say otherwise). Worker ids depend on `seed`
+    alone. As a context manager it starts and stops. Raises `ValueError` for an unknown kind.
     """
 
     def __init__(
         self,
-        *,
+        *engines: MockEngine,
         seed: int = 0,
         labels: Mapping[str, str] | None = None,
-        engine: Mapping[str, object] | None = None,
+        engine: EngineSettings | None = None,
         gateway: Mapping[str, object] | None = None,
-        **kinds: int,
+        **kinds: "Unpack[Counts]",
     ) -> None:
-        options = dict(engine or {})
-        self.engines = [
-            MockEngine(kind, **options)  # type: ignore[arg-type]  # MockEngine checks
-            for kind, count in kinds.items()
-            for _ in range(count)
-        ]
+        asked = cast("Mapping[str, int]", kinds)
+        made = [MockEngine(kind, **(engine or {})) for kind, count in asked.items() for _ in range(count)]
+        self.engines = [*engines, *made]
         clock = itertools.count(_START_MS)
         ids = Ids(lambda: next(clock), random.Random(seed))
         settings = {"enable_rl": True, "health_check": False, "drain_secs": 0.0, **(gateway or {})}
@@ -184,5 +190,15 @@ class Slowness:
         return None
 
 
-Make = Callable[..., Fleet]
-"""What the fixture `smg_fleet` gives: takes the arguments of `Fleet`, gives a running one."""
+class MakeFleet(Protocol):
+    """What the fixture `smg_fleet` gives: takes the arguments of `Fleet`, gives a running one."""
+
+    def __call__(
+        self,
+        *engines: MockEngine,
+        seed: int = 0,
+        labels: Mapping[str, str] | None = None,
+        engine: EngineSettings | None = None,
+        gateway: Mapping[str, object] | None = None,
+        **kinds: "Unpack[Counts]",
+    ) -> Fleet: ...

@@ -4,18 +4,23 @@ Loaded by pytest wherever this package is installed; nothing is imported before 
 asks for a fixture.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from .fleet import Fleet, Make
+    from typing_extensions import Unpack
+
+    from .engines import MockEngine
+    from .engines.kinds import Counts
+    from .engines.settings import EngineSettings
+    from .fleet import Fleet, MakeFleet
     from .gateway import Gateway
 
 
 @pytest.fixture
-def smg_fleet() -> "Iterator[Make]":
+def smg_fleet() -> "Iterator[MakeFleet]":
     """A factory of running fleets: `fleet = smg_fleet(sglang=2)`.
 
     Every fleet is checked and stopped after the test: an engine left paused, or an
@@ -25,8 +30,15 @@ def smg_fleet() -> "Iterator[Make]":
 
     fleets: list[Fleet] = []
 
-    def make(**arguments: object) -> "Fleet":
-        fleet = Fleet(**arguments)  # type: ignore[arg-type]  # Fleet checks
+    def make(
+        *engines: "MockEngine",
+        seed: int = 0,
+        labels: "Mapping[str, str] | None" = None,
+        engine: "EngineSettings | None" = None,
+        gateway: "Mapping[str, object] | None" = None,
+        **kinds: "Unpack[Counts]",
+    ) -> "Fleet":
+        fleet = Fleet(*engines, seed=seed, labels=labels, engine=engine, gateway=gateway, **kinds)
         fleets.append(fleet.start())
         return fleet
 

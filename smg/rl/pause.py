@@ -156,8 +156,10 @@ class paused(contextlib.ContextDecorator):
 
     def _without(self, bad: list[Target]) -> Selector | None:
         pause = self._pause
-        pause.quarantined, good = bad, others(pause.concerned, bad)
-        pause.paused, pause.uncertain = others(pause.paused, bad), others(pause.uncertain, bad)
+        good = others(pause.concerned, bad)
+        pause.quarantined[:] = bad
+        pause.paused[:] = others(pause.paused, bad)
+        pause.uncertain[:] = others(pause.uncertain, bad)
         return Selector((Term("id", "in", tuple(t.worker_id for t in good)),)) if good else None
 
     def _name_the_stuck(self, error: BaseException) -> None:
@@ -166,7 +168,7 @@ class paused(contextlib.ContextDecorator):
         if stuck:
             with contextlib.suppress(AttributeError):
                 error.still_paused = stuck  # type: ignore[attr-defined]  # on whatever is on its way
-            pause.still_paused = stuck
+            pause.still_paused[:] = stuck
             note(error, remedy(pause, self._routes, getattr(self._rl, "base_url", "URL")))
 
 

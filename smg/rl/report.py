@@ -17,9 +17,9 @@ class Target(NamedTuple):
         return f"{self.worker_id} ({self.url})"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pause(FanoutResult):
-    """The result of the pause, and more with every step.
+    """The result of the pause; its lists are filled as more becomes known.
 
     From the pause on: `paused` answered it with 2xx, `uncertain` may have been paused (no
     answer came, or a 5xx). After the resume: `resumed` answered it; `missed` were not reached
@@ -42,10 +42,14 @@ class Pause(FanoutResult):
     @classmethod
     def after(cls, result: FanoutResult) -> "Pause":
         """What the answer to the pause tells."""
-        pause = cls(result.results, result.failed, result.total, result.succeeded)
-        pause.paused = succeeded(result)
-        pause.uncertain = [Target(f.worker_id, f.url) for f in result.failed if _may_have_run(f)]
-        return pause
+        return cls(
+            result.results,
+            result.failed,
+            result.total,
+            result.succeeded,
+            paused=succeeded(result),
+            uncertain=[Target(f.worker_id, f.url) for f in result.failed if _may_have_run(f)],
+        )
 
     @property
     def concerned(self) -> list[Target]:

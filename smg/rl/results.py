@@ -16,7 +16,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _T = TypeVar("_T")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Worker:
     """One row of discovery: an engine the gateway manages.
 
@@ -65,7 +65,7 @@ class Worker:
         return _read(cls, {**row, "labels": row.get("labels") or {}, "capabilities": row.get("capabilities") or {}})
 
 
-@dataclass
+@dataclass(frozen=True)
 class CallResult:
     """One engine's answer: its HTTP status, milliseconds it took, its body.
 
@@ -93,7 +93,7 @@ class CallResult:
         return _read(cls, {**envelope, "truncated": envelope.get("body_truncated") is True})
 
 
-@dataclass
+@dataclass(frozen=True)
 class FanoutFailure:
     """One target of a fan-out without a 2xx.
 
@@ -118,7 +118,7 @@ class FanoutFailure:
         return f"{self.worker_id} ({self.url}): {self.error}: {self.message}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class FanoutResult:
     """One fan-out: who answered (by worker id, whatever the status), who failed, how many."""
 

@@ -66,16 +66,16 @@ class Resume:
         """Write down who answered a resume."""
         answered = succeeded(result)
         known = pause.concerned
-        pause.joined += others(answered, [*known, *pause.joined])
+        pause.joined.extend(others(answered, [*known, *pause.joined]))
         by_url = {target.url: target for target in known}
-        pause.restarted += [
+        pause.restarted[len(pause.restarted) :] = [
             t
             for t in answered
             if t.url in by_url and by_url[t.url].worker_id != t.worker_id and t not in pause.restarted
         ]
         still = others(known, [*answered, *pause.resumed])
-        pause.resumed = [t for t in known if t not in still]
-        pause.still_paused = still
+        pause.resumed[:] = [t for t in known if t not in still]
+        pause.still_paused[:] = still
 
     def _rescue(self, pause: Pause, result: FanoutResult, *, everybody_was_asked: bool) -> None:
         """Resume by themselves those whom the fan-out has not asked."""
@@ -83,7 +83,7 @@ class Resume:
         asked += [Target(key, r.url) for key, r in result.results.items()]
         missed = others(pause.still_paused, asked) if not _lost(result, everybody_was_asked) else []
         if missed:
-            pause.missed = missed
+            pause.missed[:] = missed
             self._one_by_one(pause, missed, self._timeout)
 
     def _retry(self, pause: Pause, started: float) -> None:
@@ -105,7 +105,7 @@ class Resume:
             known = [Target(w.id, w.url) for w in self._rl.workers(timeout=timeout)]
             ids, urls = {t.worker_id for t in known}, {t.url: t for t in known}
             now = [t if t.worker_id in ids else urls[t.url] for t in targets if t.worker_id in ids or t.url in urls]
-            pause.left = others(targets, now)
+            pause.left[:] = others(targets, now)
             if now:
                 selector = Selector((Term("id", "in", tuple(t.worker_id for t in now)),))
                 self._settle(pause, self._fanout(selector, timeout))

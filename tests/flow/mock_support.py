@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reference_server.engines import ManualTicks, MockEngine
+from reference_server import ManualTicks, MockEngine
 
 JSON = {"content-type": "application/json"}
 PROMPT = {"text": "w1 w2 w3"}

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from reference_server import Fleet, MockEngine
-from reference_server.engines import faults
+from reference_server import Fleet, MockEngine, faults
 from reference_server.engines.faults.fault import Fault
 from smg.rl import RL, FanoutError, RlError, RlTimeoutError, paused
 

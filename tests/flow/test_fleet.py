@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from reference_server import Fleet, Gateway, MockEngine
-from reference_server.engines import faults
+from reference_server import Fleet, Gateway, MockEngine, faults
 from smg.rl import RL, RlError, RlTimeoutError, paused
 
 from .mock_support import Aside, aside, post
@@ -205,7 +204,7 @@ class TestGatewayFaults:
 TRAINER = """
 import pytest
 from smg.rl import RL, paused
-from reference_server.engines import faults
+from reference_server import faults
 
 
 def test_good(smg_fleet):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reference_server.engines import ManualTicks, MockEngine
+from reference_server import ManualTicks, MockEngine
 from reference_server.engines.state.clock import Steps
 from reference_server.httpd.messages import Body, Caller, Request
 from reference_server.httpd.request_log import Log

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from reference_server.engines import ManualTicks, MockEngine
+from reference_server import ManualTicks, MockEngine
 
 from .mock_support import (
     JSON,

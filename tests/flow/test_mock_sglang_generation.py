@@ -2,7 +2,7 @@
 
 import pytest
 
-from reference_server.engines import ManualTicks, MockEngine
+from reference_server import ManualTicks, MockEngine
 
 from .mock_support import (
     PROMPT,

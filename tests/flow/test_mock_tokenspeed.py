@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from reference_server import Gateway
-from reference_server.engines import ManualTicks, MockEngine
+from reference_server import Gateway, ManualTicks, MockEngine
 from smg.rl import RL
 
 from .mock_support import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reference_server.engines import ManualTicks, MockEngine
+from reference_server import ManualTicks, MockEngine
 
 from .mock_support import Aside, aside, ask, spans, ticks
 from .test_mock_vllm import ASKED, begun, engine, message, ok, post, slow, text

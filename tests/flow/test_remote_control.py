@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from reference_server import Gateway, MockEngine
-from reference_server.engines import faults
+from reference_server import Gateway, MockEngine, faults
 from reference_server.engines.remote import KINDS, Remotes
 
 from .mock_support import Aside, aside

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from reference_server import Fleet, Gateway, MockEngine
-from reference_server.engines import ManualTicks, faults
+from reference_server import Fleet, Gateway, ManualTicks, MockEngine, faults
 from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 from smg.rl import VLLM, FanoutError, WeightVersionError, paused

@@ -10,8 +10,7 @@ from datetime import datetime, timezone
 import pytest
 import trustme
 
-from reference_server import Fleet, Gateway
-from reference_server.engines import ManualTicks, faults
+from reference_server import Fleet, Gateway, ManualTicks, faults
 from reference_server.health import HealthPolicy
 from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
@@ -264,8 +263,11 @@ def test_d11_ranks_that_share_an_engine_are_one_call() -> None:
 
 def test_d12_control_calls_reach_engines_that_are_not_ready() -> None:
     policy = HealthPolicy(interval=0.1, timeout=1.0, failure_threshold=1, success_threshold=1)
-    engine = {"health_generation": True, "health_timeout": 0.1}
-    with Fleet(sglang=2, engine=engine, gateway={"health_check": True, "health": policy}) as fleet:
+    with Fleet(
+        sglang=2,
+        engine={"health_generation": True, "health_timeout": 0.1},
+        gateway={"health_check": True, "health": policy},
+    ) as fleet:
         with paused(fleet.rl, ALL):
             wait_until(lambda: {w.health for w in fleet.rl.workers()} == {"not_ready"}, "nobody is ready")
             assert fleet.rl.fanout(REFIT, STEP, selector=ALL).succeeded == 2

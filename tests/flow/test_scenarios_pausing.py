@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from reference_server import Fleet, MockEngine
-from reference_server.engines import faults
+from reference_server import Fleet, MockEngine, faults
 from reference_server.health import HealthPolicy
 from smg.rl import SGLANG, VLLM, FanoutError, PauseRoutes, Target, WeightVersionError, aio, paused
 
@@ -136,8 +135,11 @@ def test_a7_an_engine_that_came_back_with_its_first_weights_is_found_out() -> No
 
 def test_a8_engines_that_became_not_ready_while_paused_are_resumed() -> None:
     policy = HealthPolicy(interval=0.1, timeout=1.0, failure_threshold=1, success_threshold=1)
-    engine = {"health_generation": True, "health_timeout": 0.1}
-    with Fleet(sglang=2, engine=engine, gateway={"health_check": True, "health": policy}) as fleet:
+    with Fleet(
+        sglang=2,
+        engine={"health_generation": True, "health_timeout": 0.1},
+        gateway={"health_check": True, "health": policy},
+    ) as fleet:
         ready = f"{ALL},health=ready"
         with pytest.warns(UserWarning, match="health"), paused(fleet.rl, ready) as pause:
             wait_until(lambda: not fleet.rl.match(ready), "nobody is ready")

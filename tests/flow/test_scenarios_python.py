@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reference_server import Fleet
-from reference_server.engines import faults
+from reference_server import Fleet, faults
 from smg.rl import (
     RL,
     FanoutError,

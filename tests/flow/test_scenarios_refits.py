@@ -2,8 +2,7 @@
 
 import pytest
 
-from reference_server import Fleet
-from reference_server.engines import ManualTicks, faults
+from reference_server import Fleet, ManualTicks, faults
 from smg.rl import SGLANG, VLLM, FanoutError, PauseRoutes, RlConnectionError, RlTimeoutError, WeightVersionError, paused
 
 from .mock_support import Aside, aside

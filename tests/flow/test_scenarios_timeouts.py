@@ -13,8 +13,7 @@ from typing import cast
 
 import pytest
 
-from reference_server import Fleet
-from reference_server.engines import faults
+from reference_server import Fleet, faults
 from smg.rl import RL, FanoutError, RlTimeoutError, aio, cli, paused
 
 from ..calls import CALLS

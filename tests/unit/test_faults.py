@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reference_server.engines import faults
+from reference_server import faults
 from reference_server.engines.faults import broken_answers
 from reference_server.engines.faults.fault import Fault
 from reference_server.engines.faults.schedule import Rule, Schedule
