@@ -1,6 +1,8 @@
 """A reference gateway for the `/v1/rl` contract, and mock engines: what tests may use."""
 
-TYPE_CHECKING = False
+# Not a constant of our own: editors would believe that it is false, and complete nothing.
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from .config import Config, ConfigError
     from .engines import ManualTicks, MockEngine, faults

@@ -12,10 +12,10 @@ from .errors import Code, refusal
 from .events import CallEnded, FanoutEnded, Observer
 from .fanout import Window
 from .httpd.messages import Reply, Request
-from .outcome import Answered, Cancelled, Outcome, Unsupported, call_refusal, envelope, report, verdict
+from .outcome import Answered, Outcome, Unsupported, call_refusal, envelope, report, verdict
 from .paths import decode_part, engine_path, selectors_in, without_selector
 from .registry import Registry, Worker, targets
-from .upstream import EngineCall, Message, forwarded
+from .upstream import EngineCall, EngineRequest, forwarded
 
 PROTOCOL_VERSION = 1
 
@@ -30,7 +30,7 @@ class Control:
         self,
         registry: Registry,
         window: Window,
-        connect: Callable[[Worker, Message], EngineCall],
+        connect: Callable[[Worker, EngineRequest], EngineCall],
         read_body: Callable[[Request], bytes],
         observe: Observer,
     ) -> None:
@@ -88,17 +88,17 @@ class Control:
         target = f"/{path}?{query}" if query else f"/{path}"
         headers = forwarded(request, body)
         calls = {
-            self._connect(w, Message(request.method, target, _with_key(headers, w), body)): w
+            self._connect(w, EngineRequest(request.method, target, _with_key(headers, w), body)): w
             for w in workers
             if w.connection_mode == "http"
         }
 
         def ended(call: EngineCall, seconds: float) -> None:
-            self._observe(CallEnded(calls[call], request.method, path, _outcome(call), seconds))
+            self._observe(CallEnded(calls[call], request.method, path, call.settled(), seconds))
 
         if not self._window.run(list(calls), request.caller.gone, ended):
             return None
-        outcomes = {worker: _outcome(call) for call, worker in calls.items()}
+        outcomes = {worker: call.settled() for call, worker in calls.items()}
         return {worker: outcomes.get(worker, Unsupported()) for worker in workers}
 
 
@@ -112,11 +112,6 @@ def _selector(values: list[str]) -> tuple[str, Selector]:
             raise refusal(Code.SELECTOR_REQUIRED, message) from None
         raise refusal(Code.INVALID_SELECTOR, str(error), offset=error.offset) from None
     return text.strip(SPACE), selector
-
-
-def _outcome(call: EngineCall) -> Outcome:
-    outcome = call.outcome
-    return outcome if isinstance(outcome, Outcome) else Cancelled()
 
 
 def _with_key(headers: tuple[tuple[str, str], ...], worker: Worker) -> tuple[tuple[str, str], ...]:

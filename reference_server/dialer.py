@@ -13,7 +13,7 @@ from .outcome import Answered, Cancelled, Outcome
 from .probe import Ask
 from .registration import Spec
 from .registry import Worker
-from .upstream import Address, EngineCall, Message
+from .upstream import Address, EngineCall, EngineRequest
 
 _PROBES_AT_ONCE = 32
 PROBE_SECONDS = 5.0
@@ -33,13 +33,13 @@ class Dialer:
         self._lock = threading.Lock()
         self._tls: ssl.SSLContext | None = None
 
-    def call(self, worker: Worker, message: Message) -> EngineCall:
+    def call(self, worker: Worker, request: EngineRequest) -> EngineCall:
         """A call whose outcome is the engine's whole answer."""
-        return self._make(worker.base_url, message)
+        return self._make(worker.base_url, request)
 
-    def call_for_head(self, worker: Worker, message: Message) -> EngineCall:
+    def call_for_head(self, worker: Worker, request: EngineRequest) -> EngineCall:
         """A call that ends with the head of the answer; the body can be streamed."""
-        return self._make(worker.base_url, message, head_only=True)
+        return self._make(worker.base_url, request, head_only=True)
 
     def asker(self, spec: Spec) -> Ask:
         """How a registration asks its engine."""
@@ -61,7 +61,7 @@ class Dialer:
             calls = {w: self._make(w.base_url, _get(policy.endpoint, w.api_key)) for w in workers}
             if not window.run(list(calls.values()), gone):
                 return {}
-            return {w: c.outcome if isinstance(c.outcome, Outcome) else Cancelled() for w, c in calls.items()}
+            return {worker: call.settled() for worker, call in calls.items()}
 
         return ask
 
@@ -81,9 +81,9 @@ class Dialer:
         for call in calls:
             call.release(Cancelled())
 
-    def _make(self, url: str, message: Message, head_only: bool = False) -> EngineCall:
+    def _make(self, url: str, request: EngineRequest, head_only: bool = False) -> EngineCall:
         address = Address.of(url)
-        call = EngineCall(address, message, self._trust() if address.scheme == "https" else None, head_only)
+        call = EngineCall(address, request, self._trust() if address.scheme == "https" else None, head_only)
         with self._lock:
             self._calls.add(call)
         return call
@@ -98,5 +98,5 @@ class Dialer:
             return self._tls
 
 
-def _get(path: str, key: str | None) -> Message:
-    return Message("GET", path, (("authorization", f"Bearer {key}"),) if key else ())
+def _get(path: str, key: str | None) -> EngineRequest:
+    return EngineRequest("GET", path, (("authorization", f"Bearer {key}"),) if key else ())

@@ -13,7 +13,7 @@ from .fanout import Window
 from .httpd.messages import Reply, Request
 from .outcome import Outcome, TimedOut
 from .registry import Registry, Worker, collapse
-from .upstream import EngineCall, Head, Message, forwarded
+from .upstream import EngineCall, EngineRequest, Head, forwarded
 
 _DROPPED = frozenset(
     "connection content-length date keep-alive proxy-authenticate server te trailer transfer-encoding upgrade".split()
@@ -27,7 +27,7 @@ class Inference:
         self,
         registry: Registry,
         window: Window,
-        connect: Callable[[Worker, Message], EngineCall],
+        connect: Callable[[Worker, EngineRequest], EngineCall],
         read_body: Callable[[Request], bytes],
         breakers: Breakers,
     ) -> None:
@@ -57,7 +57,7 @@ class Inference:
         if worker.api_key:
             headers = (*headers, ("authorization", f"Bearer {worker.api_key}"))
         target = f"{request.path}?{request.query}" if request.query else request.path
-        call = self._connect(worker, Message(request.method, target, headers, body))
+        call = self._connect(worker, EngineRequest(request.method, target, headers, body))
         if not self._window.run([call], request.caller.gone):
             return Reply.hang_up()
         # An engine that asks to be asked later is paused or full, not ill.

@@ -44,7 +44,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Message:
+class EngineRequest:
     """What an engine is sent, apart from its address."""
 
     method: str
@@ -83,13 +83,17 @@ class EngineCall:
     """One request to one engine. `run` gives the outcome; `release` ends it from outside."""
 
     def __init__(
-        self, address: Address, message: Message, tls: ssl.SSLContext | None = None, head_only: bool = False
+        self, address: Address, request: EngineRequest, tls: ssl.SSLContext | None = None, head_only: bool = False
     ) -> None:
-        self._address, self._message, self._tls, self._head_only = address, message, tls, head_only
+        self._address, self._request, self._tls, self._head_only = address, request, tls, head_only
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._answer: _Answer | None = None
+        self._answer: _EngineResponse | None = None
         self.outcome: Outcome | Head | None = None
+
+    def settled(self) -> Outcome:
+        """The outcome of a call for a whole answer; `Cancelled` as long as there is none."""
+        return self.outcome if isinstance(self.outcome, Outcome) else Cancelled()
 
     def release(self, outcome: Outcome) -> None:
         """End the call with this outcome, unless it has ended; cut off an answer still streaming."""
@@ -120,14 +124,14 @@ class EngineCall:
 
     def _url(self) -> str:
         a = self._address
-        return f"{a.scheme}://{a.authority}{a.prefix}{self._message.target}"
+        return f"{a.scheme}://{a.authority}{a.prefix}{self._request.target}"
 
     def _converse(self, started: float) -> Outcome | Head:
         connection = self._connect()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             # An engine may answer, and close, before it has read the whole body.
-            connection.sendall(self._message.encode(self._address))
-        response = self._answer = _Answer(connection, method=self._message.method)
+            connection.sendall(self._request.encode(self._address))
+        response = self._answer = _EngineResponse(connection, method=self._request.method)
         response.begin()
         if response.status < 200:
             raise http.client.UnknownProtocol(f"status {response.status}")
@@ -194,7 +198,7 @@ class _Released(Exception):
     """The call was ended from outside before it had a socket to shut down."""
 
 
-class _Answer(http.client.HTTPResponse):
+class _EngineResponse(http.client.HTTPResponse):
     """Skips interim answers, of which http.client knows only 100, and takes one length at most."""
 
     def begin(self) -> None:

@@ -77,7 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with Termination() as termination, ExitStack() as stack:
         engines = [
-            stack.enter_context(Engine(n, own.backend, [*backend.command(own.model_path, port), *engine_flags], port))
+            stack.enter_context(
+                EngineProcess(n, own.backend, [*backend.command(own.model_path, port), *engine_flags], port)
+            )
             for n, port in enumerate(_free_ports(own.data_parallel_size))
         ]
         for engine in engines:
@@ -87,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = cli.main([*address, *gateway_flags, "--worker-urls", *urls], "smg serve", termination)
         dead = [engine for engine in engines if engine.ended]
     for engine in dead:
-        print(f"smg serve: {engine.obituary()}", file=sys.stderr)
+        print(f"smg serve: {engine.exit_report()}", file=sys.stderr)
     return 1 if dead else code
 
 
@@ -111,7 +113,7 @@ def _split(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str], l
     return own, flags[True], flags[False]
 
 
-class Engine:
+class EngineProcess:
     """One engine process; its output goes to standard error, each line with its name."""
 
     def __init__(self, number: int, kind: str, command: Sequence[str], port: int) -> None:
@@ -121,7 +123,7 @@ class Engine:
         self._stopping = False
         self._watcher: threading.Thread | None = None
 
-    def __enter__(self) -> "Engine":
+    def __enter__(self) -> "EngineProcess":
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -151,7 +153,7 @@ class Engine:
             self.ended = True
             died()
 
-    def obituary(self) -> str:
+    def exit_report(self) -> str:
         """What it was, how it ended and the last it said."""
         tail = "\n".join(f"    {line}" for line in self._tail)
         return (

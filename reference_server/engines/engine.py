@@ -115,7 +115,11 @@ class MockEngine:
                     self._started = True
                     self._changed.notify_all()
                 self._live = LiveEngine(
-                    self._kind, self._options, self._state, self._port, lambda restart: self._die(server, restart)
+                    self._kind,
+                    self._options,
+                    self._state,
+                    self._port,
+                    lambda restart: self._crash_later(server, restart),
                 )
                 self._ticks.start(self._state)
                 self._server.start()
@@ -129,7 +133,7 @@ class MockEngine:
 
     def crash(self) -> None:
         """Close every connection and refuse new ones, until `restart`; the state is `dead`."""
-        self._fall()
+        self._crash_now()
 
     def restart(self) -> None:
         """Start as new on the same port, after a crash if the engine runs. Log and faults are kept."""
@@ -296,20 +300,20 @@ class MockEngine:
                 server.stop(grace)
                 self._failures += server.failures
 
-    def _fall(self, grace: float = 0.0) -> None:
+    def _crash_now(self, grace: float = 0.0) -> None:
         with self._starting:
             if self._server is not None:
                 self._state.crash("it was told to crash")
                 self._halt(grace)
 
-    def _die(self, server: HttpServer, restart: bool) -> None:
-        """Crash from the thread of a request, which must end before the engine can."""
+    def _crash_later(self, server: HttpServer, restart: bool) -> None:
+        """Crash from a thread of its own: the request that asked for it must end before the engine can."""
 
         def crash() -> None:
             try:
                 with self._starting:
                     if self._server is server:
-                        self._fall(_PARTING_SECONDS)
+                        self._crash_now(_PARTING_SECONDS)
                         if restart:
                             self.start()
             except OSError as failure:

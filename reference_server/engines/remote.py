@@ -50,7 +50,7 @@ class Controlled(Protocol):
 class Remote:
     """The control of one engine; `crash` crashes it, and starts it again if told so.
 
-    With `later` that is a promise only: the engine that answers this is the one that crashes.
+    With `later` it crashes after the answer, because it is the engine itself that answers.
     """
 
     def __init__(self, engine: Controlled, script: Script, crash: Callable[[bool], None], *, later: bool) -> None:
@@ -63,8 +63,8 @@ class Remote:
             "/faults": {"GET": lambda request: self._faults(), "POST": self._fail, "DELETE": self._clear},
             "/hold": {"POST": self._hold},
             "/release": {"POST": self._release},
-            "/crash": {"POST": lambda request: self._fall(request, False)},
-            "/restart": {"POST": lambda request: self._fall(request, True)},
+            "/crash": {"POST": lambda request: self._crash_it(request, restart=False)},
+            "/restart": {"POST": lambda request: self._crash_it(request, restart=True)},
         }
 
     def __call__(self, request: Request) -> Reply | None:
@@ -128,7 +128,7 @@ class Remote:
             stack.close()
         return self._state()
 
-    def _fall(self, request: Request, restart: bool) -> Reply:
+    def _crash_it(self, request: Request, *, restart: bool) -> Reply:
         _fields(request)
         self._crash(restart)
         return Reply.of_json(202, {"message": "it crashes after this answer"}) if self._later else self._state()

@@ -5,7 +5,7 @@ import select
 import socket
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
-from email.message import Message
+from email.message import Message as Headers
 from io import BufferedIOBase
 
 JSON = "application/json"
@@ -21,7 +21,7 @@ class BodyTooLarge(ValueError):
     """The body is larger than the reader allows."""
 
 
-def framing(headers: Message, version: str) -> int | None:
+def framing(headers: Headers, version: str) -> int | None:
     """How a request's body is delimited: `CHUNKED`, a length in bytes, or None for nonsense."""
     codings = [c.strip().lower() for value in headers.get_all("transfer-encoding", []) for c in value.split(",")]
     if codings:

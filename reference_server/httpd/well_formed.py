@@ -6,7 +6,7 @@ from email.errors import (
     MisplacedEnvelopeHeaderDefect,
     MissingHeaderBodySeparatorDefect,
 )
-from email.message import Message
+from email.message import Message as Headers
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 # What may stand raw in a target differs between path and query; the rest must be UTF-8.
@@ -27,7 +27,7 @@ def well_formed(line: bytes) -> bool:
     return bool(_REQUEST_LINE.fullmatch(line.decode("latin-1")))
 
 
-def clean(headers: Message) -> bool:
+def clean(headers: Headers) -> bool:
     """Whether headers are one a line, with a colon, a name and a harmless value."""
     # The parser of `email` takes folded lines and lines without a colon.
     broken = any(isinstance(defect, _BROKEN) for defect in headers.defects)

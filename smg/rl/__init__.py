@@ -1,6 +1,8 @@
 """The client of the `/v1/rl` control plane: discover, call, fan out, pause, refit, resume."""
 
-TYPE_CHECKING = False
+# Not a constant of our own: editors would believe that it is false, and complete nothing.
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from .client import RL
     from .engines import SGLANG, VLLM, PauseRoutes

@@ -1,4 +1,4 @@
-"""Which engines were refitted, seen from the calls that go through a client."""
+"""Whose refit failed: learnt from the calls that go through a client, so that a resume can leave those out."""
 
 import threading
 from collections.abc import Iterable

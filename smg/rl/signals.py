@@ -1,4 +1,4 @@
-"""Interrupts that wait, and errors behind errors."""
+"""Interrupts that are held back until a resume has ended, and how one error hangs behind another."""
 
 import signal
 import threading

@@ -210,7 +210,7 @@ def test_what_is_wrong_is_said(
 class TestThroughTheGateway:
     def test_each_engine_by_its_number_even_one_that_is_down(self) -> None:
         with MockEngine("sglang") as one, MockEngine("vllm") as two:
-            with Gateway(first=Remotes([one.remote(), two.remote()]), enable_rl=True) as gateway:
+            with Gateway(interceptor=Remotes([one.remote(), two.remote()]), enable_rl=True) as gateway:
                 for number, engine in enumerate((one, two)):
                     state = ask(gateway.url, "GET", f"/_mock/engines/{number}/state").json
                     assert (state["kind"], state["url"]) == (engine.kind, engine.url)
@@ -226,7 +226,7 @@ class TestThroughTheGateway:
                 assert ask(gateway.url, "GET", "/v1/rl/workers").status == 200
 
     def test_it_needs_no_key(self) -> None:
-        with MockEngine("sglang") as engine, Gateway(first=Remotes([engine.remote()]), api_key="k") as gateway:
+        with MockEngine("sglang") as engine, Gateway(interceptor=Remotes([engine.remote()]), api_key="k") as gateway:
             assert ask(gateway.url, "GET", "/workers").status == 401
             assert ask(gateway.url, "GET", "/_mock/engines/0/state").status == 200
 

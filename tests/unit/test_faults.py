@@ -76,7 +76,7 @@ INSTEAD_WITH_EFFECT: list[Fault] = [
     faults.Garbage(effect=True),
     faults.Hang(effect=True),
 ]
-SPOILING: list[Fault] = [
+BREAKING: list[Fault] = [
     faults.Delay(before=1),
     faults.Delay(in_body=1),
     faults.Trickle(),
@@ -107,8 +107,8 @@ class TestEffect:
         fault.play(stage)
         assert stage.done[0] == "answer" and pieces == ["all"]
 
-    @pytest.mark.parametrize("fault", SPOILING, ids=repr)
-    def test_what_spoils_the_answer_asks_the_engine_once(self, fault: Fault) -> None:
+    @pytest.mark.parametrize("fault", BREAKING, ids=repr)
+    def test_what_breaks_the_answer_asks_the_engine_once(self, fault: Fault) -> None:
         stage = Stage()
         fault.play(stage)
         assert stage.done.count("answer") == 1
@@ -280,7 +280,7 @@ def test_a_fault_that_cannot_be(kind: Any, positional: Any, named: Any, sentence
         kind(*positional, **named)
 
 
-@pytest.mark.parametrize("fault", [*INSTEAD, *SPOILING, faults.Lie(), faults.Crash()], ids=repr)
+@pytest.mark.parametrize("fault", [*INSTEAD, *BREAKING, faults.Lie(), faults.Crash()], ids=repr)
 def test_a_fault_is_a_value(fault: Fault) -> None:
     assert fault == eval(repr(fault), vars(faults))
     with pytest.raises((FrozenInstanceError, TypeError)):

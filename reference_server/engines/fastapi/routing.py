@@ -1,4 +1,4 @@
-"""From a path to its handler, with the manners of FastAPI, in which all three engines are written."""
+"""From a path to its handler, answering as FastAPI does: its 404, 405, 307 and the check of the key."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a TokenSpeed control route finds in a body, and what it says when it is not there."""
+"""TokenSpeed's error answers, and how it reads a body."""
 
 import json
 from collections.abc import Collection
@@ -22,7 +22,7 @@ class Rejected(Exception):
 
 
 class UnreadableBody(Exception):
-    """A body that is no JSON object: nobody catches that in the engine."""
+    """A body that is no JSON object; the engine answers it with a bare 500."""
 
 
 def body(call: Call, *required: str, needed: bool = False) -> dict[str, Any]:

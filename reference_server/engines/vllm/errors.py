@@ -1,4 +1,4 @@
-"""How vLLM says no, and how it reads what it says no to."""
+"""vLLM's error answers, and how it reads a body."""
 
 import json
 from collections.abc import Mapping

@@ -113,7 +113,7 @@ class VLLM:
             return Reply.of_json(500, {"error": why})
         for id in ids:
             self._state.abort(str(id))
-        # Whoever they are, and if they are.
+        # vLLM counts the ids it was given, known or not.
         return Reply.of_json(200, {"status": "aborted", "aborted": len(ids)})
 
     def _sleep(self, call: Call) -> Reply:
