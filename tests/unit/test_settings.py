@@ -4,21 +4,24 @@ import argparse
 import dataclasses
 import inspect
 import re
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reference_server import Config, ConfigError, cli
+from reference_server import Config, ConfigError, MockEngine, cli
 from reference_server.auth import ControlKey
 from reference_server.breaker import BreakerPolicy
+from reference_server.engines import __main__ as engine
+from reference_server.engines.options import EngineOptions
 from reference_server.flags import shown
 from reference_server.health import HealthPolicy
 from reference_server.oidc import JwtPolicy
 
-KINDS = [Config, HealthPolicy, BreakerPolicy, JwtPolicy]
-PARSERS = {"launch": cli.parser("smg launch")}
+KINDS = [Config, HealthPolicy, BreakerPolicy, JwtPolicy, EngineOptions]
+PARSERS = {"launch": cli.parser("smg launch"), "engine": engine.parser()}
 UNITS = {"sec|interval|timeout|buckets": "seconds", "payload_size": "bytes"}
 GATEWAY_PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"
 
@@ -45,6 +48,22 @@ def test_every_setting_is_documented_for_its_class(kind: type[Any], name: str) -
     assert len(help.split()) >= 3
     assert f"\n{name}: {help}" in str(inspect.getdoc(kind))
     assert all(unit in help for names, unit in UNITS.items() if re.search(names, name))
+
+
+def types_of(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def test_the_keywords_of_an_engine_are_its_options() -> None:
+    """What has no default of its own may be left out too: None stands for what it depends on."""
+    keywords, types = inspect.signature(MockEngine).parameters, typing.get_type_hints(MockEngine.__init__)
+    named = keywords.keys() - {"kind", "ticks", "remote_control"}
+    options = {one.name: one for one in dataclasses.fields(EngineOptions)}
+    assert named == options.keys()
+    for name, one in options.items():
+        free = one.default is dataclasses.MISSING
+        assert keywords[name].default == (None if free else one.default), name
+        assert types[name] == (types_of(EngineOptions)[name] | None if free else types_of(EngineOptions)[name]), name
 
 
 def test_a_secret_is_in_no_repr() -> None:
