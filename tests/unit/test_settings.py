@@ -19,9 +19,10 @@ from reference_server.engines.options import EngineOptions
 from reference_server.flags import shown
 from reference_server.health import HealthPolicy
 from reference_server.oidc import JwtPolicy
+from smg import serve
 
 KINDS = [Config, HealthPolicy, BreakerPolicy, JwtPolicy, EngineOptions]
-PARSERS = {"launch": cli.parser("smg launch"), "engine": engine.parser()}
+PARSERS = {"launch": cli.parser("smg launch"), "serve": serve.parser(), "engine": engine.parser()}
 UNITS = {"sec|interval|timeout|buckets": "seconds", "payload_size": "bytes"}
 GATEWAY_PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"
 
