@@ -19,6 +19,8 @@ from reference_server.engines.options import EngineOptions
 from reference_server.flags import shown
 from reference_server.health import HealthPolicy
 from reference_server.oidc import JwtPolicy
+from reference_server.registration import Spec
+from reference_server.settings import Registration, Settings
 from smg import serve
 
 KINDS = [Config, HealthPolicy, BreakerPolicy, JwtPolicy, EngineOptions]
@@ -53,6 +55,11 @@ def test_every_setting_is_documented_for_its_class(kind: type[Any], name: str) -
 
 def types_of(kind: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(kind)
+
+
+def test_the_typed_keywords_are_the_fields() -> None:
+    assert types_of(Settings) == types_of(Config)
+    assert types_of(Registration) == {name: type_ for name, type_ in types_of(Spec).items() if name != "url"}
 
 
 def test_the_keywords_of_an_engine_are_its_options() -> None:
