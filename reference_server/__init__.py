@@ -6,19 +6,34 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .config import Config, ConfigError
     from .engines import ManualTicks, MockEngine, faults
+    from .engines.settings import EngineSettings
     from .fleet import Fleet, MakeFleet
     from .gateway import Gateway
+    from .settings import GatewaySettings
 
 # A name is loaded when it is asked for: a gateway without mock engines starts a quarter
 # faster without them, and an engine needs no gateway.
 _HOMES = {
     "config": ("Config", "ConfigError"),
     "engines": ("ManualTicks", "MockEngine", "faults"),
+    "engines.settings": ("EngineSettings",),
     "fleet": ("Fleet", "MakeFleet"),
     "gateway": ("Gateway",),
+    "settings": ("GatewaySettings",),
 }
 
-__all__ = ["Config", "ConfigError", "Fleet", "Gateway", "MakeFleet", "ManualTicks", "MockEngine", "faults"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "EngineSettings",
+    "Fleet",
+    "Gateway",
+    "GatewaySettings",
+    "MakeFleet",
+    "ManualTicks",
+    "MockEngine",
+    "faults",
+]
 
 
 def __getattr__(name: str) -> object:

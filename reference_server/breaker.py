@@ -9,14 +9,30 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .flags import documented, setting
 
+
+@documented
 @dataclass(frozen=True)
 class BreakerPolicy:
-    """`failures` in a row open a breaker for `seconds`; after them one request may try."""
+    """When an engine gets a rest from inference: `BreakerPolicy(failures=3, seconds=10)`."""
 
-    failures: int = 10
-    seconds: float = 60.0
-    enabled: bool = True
+    failures: int = setting(
+        10,
+        "failed inference requests in a row that open the breaker of an engine",
+        flags=["cb-failure-threshold"],
+        metavar="N",
+    )
+    seconds: float = setting(
+        60,
+        "seconds that a breaker is open before a request may try again",
+        flags=["cb-timeout-duration-secs"],
+        parse=int,
+        metavar="S",
+    )
+    enabled: bool = setting(
+        True, "give an engine that keeps failing inference a rest", flags=["disable-circuit-breaker"]
+    )
 
 
 @dataclass

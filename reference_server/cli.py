@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from smg import __version__
 
-from .auth import ControlKey
-from .breaker import BreakerPolicy
-from .config import REQUEST_ID_HEADERS, Config, ConfigError, open_to_all
+from .config import METRICS, Config, ConfigError, open_to_all
+from .flags import add_flags, read_flags
 from .gateway import Gateway
-from .health import HealthPolicy
 from .logs import LEVELS, stop_writing, write_to_stderr
-from .metrics import BUCKETS
-from .oidc import JwtPolicy
 from .process import Termination, ready_file
 
 if TYPE_CHECKING:
@@ -60,67 +56,30 @@ def main(argv: Sequence[str] | None = None, prog: str = "smg launch", terminatio
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
-    """The flags, under SMG's names."""
+    """The flags, under SMG's names: those of `Config`, and what concerns the command alone."""
     p = argparse.ArgumentParser(prog=prog, description="Run a reference gateway for the SMG RL control plane.")
     p.add_argument("--version", action="version", version=__version__)
-    p.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
-    p.add_argument("--port", type=int, default=30000, help="port to bind, 0 for a free one (default 30000)")
-    p.add_argument("--worker-urls", nargs="*", default=[], metavar="URL", help="engines to register")
-    p.add_argument("--mock", type=_kinds, default=[], metavar="KIND=N", help="start mock engines too: sglang=2")
-    p.add_argument("--control", action="store_true", help="let anyone control the mock engines under /_mock/")
-    p.add_argument("--ready-file", metavar="FILE", help="holds the first line of the output while the gateway answers")
-    p.add_argument("--dp-aware", action="store_true", help="register each data-parallel rank as a worker")
-    _add_control_flags(p.add_argument_group("RL control plane"))
-    _add_auth_flags(p.add_argument_group("authentication"))
-    _add_health_flags(p.add_argument_group("health and time"))
-    _add_telemetry_flags(p.add_argument_group("metrics and logs"))
-    p.add_argument("--max-payload-size", type=int, default=512 << 20, metavar="BYTES", help="largest request body")
-    p.add_argument("--request-id-headers", nargs="*", default=list(REQUEST_ID_HEADERS), metavar="NAME")
-    p.add_argument("--ca-cert-paths", nargs="*", default=[], metavar="FILE", help="CAs for https:// engines")
+    groups = add_flags(p, Config)
+    _add_mock_flags(p.add_argument_group("mock engines"))
+    _add_log_flags(groups[METRICS])
     for values, names in _WITHOUT_EFFECT.items():
         for name in names.split():
             p.add_argument(f"--{name}", action="store" if values else "store_true", help=argparse.SUPPRESS)
     return p
 
 
-def _add_control_flags(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--enable-rl", action="store_true", help="mount /v1/rl")
-    group.add_argument("--rl-control-timeout-secs", type=int, default=600, metavar="S", help="deadline of one call")
-    group.add_argument("--rl-fanout-concurrency", type=int, default=32, metavar="N", help="calls in flight a fan-out")
+def _add_mock_flags(group: "argparse._ArgumentGroup") -> None:
+    started = "mock engines to start, as sglang=2,vllm=1 (default none)"
+    ready = "file that holds the first line of the output while the gateway answers (default none)"
+    group.add_argument("--mock", type=_kinds, default=[], metavar="KIND=N", help=started)
+    group.add_argument("--control", action="store_true", help="let anyone control them under /_mock/")
+    group.add_argument("--ready-file", metavar="FILE", help=ready)
 
 
-def _add_auth_flags(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--api-key", metavar="KEY", help="key of this gateway and of the engines in --worker-urls")
-    group.add_argument("--control-plane-api-keys", nargs="*", default=[], metavar="ID:NAME:ROLE:KEY")
-    group.add_argument("--tenant-api-key", "--tenant-api-keys", nargs="*", default=[], metavar="[TENANT:]KEY")
-    group.add_argument("--jwt-issuer", metavar="URL", help="identity provider whose tokens are accepted (smg[jwt])")
-    group.add_argument("--jwt-audience", default="", metavar="TEXT", help="for whom those tokens must be made out")
-    group.add_argument("--jwt-jwks-uri", metavar="URL", help="its keys (default: from its discovery document)")
-    group.add_argument("--jwt-role-mapping", nargs="*", default=[], metavar="THEIRS=OURS")
-    group.add_argument("--control-plane-audit-enabled", action="store_true", help="log who used the control plane")
-
-
-def _add_telemetry_flags(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--prometheus-port", type=int, metavar="PORT", help="serve /metrics here (default: not at all)")
-    group.add_argument("--prometheus-host", default="127.0.0.1", metavar="HOST")
-    group.add_argument("--prometheus-duration-buckets", nargs="+", type=float, default=list(BUCKETS), metavar="S")
-    group.add_argument("--log-level", choices=list(LEVELS), default="info")
-    group.add_argument("--log-json", action="store_true")
-
-
-def _add_health_flags(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--disable-health-check", action="store_true")
-    group.add_argument("--health-check-interval-secs", type=int, default=60, metavar="S")
-    group.add_argument("--health-check-timeout-secs", type=int, default=5, metavar="S")
-    group.add_argument("--health-check-endpoint", default="/health", metavar="PATH")
-    group.add_argument("--health-failure-threshold", type=int, default=3, metavar="N")
-    group.add_argument("--health-success-threshold", type=int, default=2, metavar="N")
-    group.add_argument("--disable-circuit-breaker", action="store_true")
-    group.add_argument("--cb-failure-threshold", type=int, default=10, metavar="N")
-    group.add_argument("--cb-timeout-duration-secs", type=int, default=60, metavar="S")
-    group.add_argument("--request-timeout-secs", type=int, default=1800, metavar="S", help="deadline of inference")
-    group.add_argument("--worker-startup-timeout-secs", type=int, default=1800, metavar="S")
-    group.add_argument("--shutdown-grace-period-secs", type=int, default=180, metavar="S")
+def _add_log_flags(group: "argparse._ArgumentGroup") -> None:
+    least = "least level that is logged (default %(default)s)"
+    group.add_argument("--log-level", choices=list(LEVELS), default="info", help=least)
+    group.add_argument("--log-json", action="store_true", help="log JSON, an object a line")
 
 
 def _kinds(text: str) -> list[str]:
@@ -137,36 +96,13 @@ def _mocks(a: argparse.Namespace) -> "AbstractContextManager[Mocks | None]":
     return Mocks(a.mock, a.control)
 
 
-def config_of(a: argparse.Namespace) -> Config:
+def config_of(parsed: argparse.Namespace) -> Config:
     """The settings that the flags name; raises `ConfigError`."""
     try:
-        keys = [ControlKey.parse(text) for text in a.control_plane_api_keys]
+        settings = read_flags(Config, parsed)
     except ValueError as problem:
-        raise ConfigError(f"control_plane_api_keys: {problem}") from None
-    if a.jwt_audience and not a.jwt_issuer:
-        raise ConfigError(f"jwt_audience={a.jwt_audience!r}: needs jwt_issuer too")
-    roles = dict(mapping.rpartition("=")[::2] for mapping in a.jwt_role_mapping)
-    policy = HealthPolicy(
-        a.health_check_interval_secs,
-        a.health_check_timeout_secs,
-        a.health_failure_threshold,
-        a.health_success_threshold,
-        a.health_check_endpoint,
-    )
-    same_name = (
-        "host port worker_urls dp_aware enable_rl rl_control_timeout_secs rl_fanout_concurrency max_payload_size"
-        " request_timeout_secs worker_startup_timeout_secs shutdown_grace_period_secs request_id_headers api_key"
-        " control_plane_audit_enabled ca_cert_paths prometheus_port prometheus_host prometheus_duration_buckets"
-    )
-    return Config(
-        **{name: getattr(a, name) for name in same_name.split()},
-        control_plane_api_keys=keys,
-        tenant_api_keys=[text.rpartition(":")[2] for text in a.tenant_api_key],
-        jwt=JwtPolicy(a.jwt_issuer, a.jwt_audience, a.jwt_jwks_uri, roles) if a.jwt_issuer else None,
-        health_check=not a.disable_health_check,
-        health=policy,
-        breaker=BreakerPolicy(a.cb_failure_threshold, a.cb_timeout_duration_secs, not a.disable_circuit_breaker),
-    )
+        raise ConfigError(str(problem)) from None
+    return Config(**settings)
 
 
 def _serve(prog: str, gateway: Gateway, mocks: "Mocks | None", path: str | None, given: Termination | None) -> int:

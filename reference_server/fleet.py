@@ -16,6 +16,7 @@ from .engines.settings import EngineSettings
 from .gateway import Gateway
 from .httpd.messages import Reply, Request
 from .registry import Ids
+from .settings import GatewaySettings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,7 +48,7 @@ class Fleet:
         seed: int = 0,
         labels: Mapping[str, str] | None = None,
         engine: EngineSettings | None = None,
-        gateway: Mapping[str, object] | None = None,
+        gateway: GatewaySettings | None = None,
         **kinds: "Unpack[Counts]",
     ) -> None:
         asked = cast("Mapping[str, int]", kinds)
@@ -55,9 +56,9 @@ class Fleet:
         self.engines = [*engines, *made]
         clock = itertools.count(_START_MS)
         ids = Ids(lambda: next(clock), random.Random(seed))
-        settings = {"enable_rl": True, "health_check": False, "drain_secs": 0.0, **(gateway or {})}
-        self._slowness = Slowness()
-        self._settings = {"ids": ids, "keep_log": True, "interceptor": self._slowness, **settings}
+        self._ids_of_workers, self._slowness = ids, Slowness()
+        self._settings: GatewaySettings = {"enable_rl": True, "health_check": False, "drain_secs": 0.0}
+        self._settings.update(gateway or {})
         self._failures: list[Exception] = []
         self.gateway = self._new_gateway()
         self._labels = dict(labels or {})
@@ -140,8 +141,11 @@ class Fleet:
         if left:
             raise AssertionError(f"paused and never resumed: {', '.join(left)}")
 
-    def _new_gateway(self, **more: object) -> Gateway:
-        return Gateway(**{**self._settings, **more})  # type: ignore[arg-type]  # Config checks
+    def _new_gateway(self, port: int | None = None) -> Gateway:
+        settings = self._settings.copy()
+        if port is not None:
+            settings["port"] = port
+        return Gateway(ids=self._ids_of_workers, keep_log=True, interceptor=self._slowness, **settings)
 
     def _register(self, engines: "list[MockEngine]") -> None:
         tries = [self.gateway.register(engine.url, runtime=engine.kind, labels=self._labels) for engine in engines]
@@ -199,6 +203,6 @@ class MakeFleet(Protocol):
         seed: int = 0,
         labels: Mapping[str, str] | None = None,
         engine: EngineSettings | None = None,
-        gateway: Mapping[str, object] | None = None,
+        gateway: GatewaySettings | None = None,
         **kinds: "Unpack[Counts]",
     ) -> Fleet: ...

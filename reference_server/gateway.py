@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from .auth import Authenticate, admins, everybody, holders_of, key_authenticator, nobody
 from .breaker import Breakers
@@ -27,6 +28,11 @@ from .registry import Ids, Registry
 from .routes import control_routes, other_routes
 from .workers import Workers
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .settings import GatewaySettings, Registration
+
 
 class Gateway:
     """A gateway that speaks the `/v1/rl` contract.
@@ -46,9 +52,9 @@ class Gateway:
         ids: Ids | None = None,
         keep_log: bool = False,
         interceptor: Interceptor | None = None,
-        **settings: object,
+        **settings: "Unpack[GatewaySettings]",
     ) -> None:
-        self.config = dataclasses.replace(config or Config(), **settings)  # type: ignore[arg-type]  # Config checks
+        self.config = dataclasses.replace(config or Config(), **settings)
         self.registry = Registry()
         self.metrics = Metrics(self.config.prometheus_duration_buckets)
         self._observers: tuple[Observer, ...] = (self.metrics, log_event, *observers)
@@ -114,14 +120,14 @@ class Gateway:
             self._metrics_server.start()
         self._server.start()
 
-    def register(self, url: str, **fields: object) -> tuple[str, threading.Event]:
+    def register(self, url: str, **fields: "Unpack[Registration]") -> tuple[str, threading.Event]:
         """Register a worker: its id, and an event set after the first attempt to reach it.
 
-        `fields` are those of a registration: `labels`, `api_key`, `runtime`, ….
+        `fields` are those of `Spec`: `labels`, `api_key` (else the gateway's own), `runtime`, ….
         Raises `ValueError` for a URL that names no engine.
         """
         fields.setdefault("api_key", self.config.api_key)
-        return self._registrar.add(Spec(url, **fields))  # type: ignore[arg-type]  # Spec checks
+        return self._registrar.add(Spec(url, **fields))
 
     def stop(self, grace: float = 0.0) -> None:
         """Stop listening, finish what runs within `grace` seconds, leave nothing behind."""

@@ -8,19 +8,31 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .flags import documented, setting
 from .outcome import Answered, Outcome
 from .registry import Registry, Worker
 
 
+@documented
 @dataclass(frozen=True)
 class HealthPolicy:
-    """`interval` and `timeout` in seconds; how many answers in a row change the health."""
+    """How workers are asked for their health: `HealthPolicy(interval=10, failure_threshold=1)`."""
 
-    interval: float = 60.0
-    timeout: float = 5.0
-    failure_threshold: int = 3
-    success_threshold: int = 2
-    endpoint: str = "/health"
+    interval: float = setting(
+        60, "seconds between two health checks", flags=["health-check-interval-secs"], parse=int, metavar="S"
+    )
+    timeout: float = setting(
+        5, "seconds that an engine has to answer one", flags=["health-check-timeout-secs"], parse=int, metavar="S"
+    )
+    failure_threshold: int = setting(
+        3, "failed checks in a row that make a worker not ready", flags=["health-failure-threshold"], metavar="N"
+    )
+    success_threshold: int = setting(
+        2, "good checks in a row that make a worker ready again", flags=["health-success-threshold"], metavar="N"
+    )
+    endpoint: str = setting(
+        "/health", "path of an engine that is asked", flags=["health-check-endpoint"], metavar="PATH"
+    )
 
 
 @dataclass(frozen=True)

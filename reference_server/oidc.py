@@ -8,11 +8,12 @@ import importlib.util
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from .auth import Principal, is_loopback
+from .flags import about, documented, setting
 
 # By key type and curve. Nothing else is accepted: no HMAC, no `none`.
 _ALGORITHMS_OF: Mapping[tuple[object, object], tuple[str, ...]] = {
@@ -34,18 +35,45 @@ def available() -> bool:
     return all(importlib.util.find_spec(name) for name in ("jwt", "cryptography"))
 
 
+def _pairs(texts: Iterable[str]) -> dict[str, str]:
+    return {theirs: ours for theirs, _, ours in (text.rpartition("=") for text in texts)}
+
+
+@documented
 @dataclass(frozen=True)
 class JwtPolicy:
-    """Whose tokens are good, and for whom they must be made out.
+    """Whose tokens are good: `JwtPolicy("https://idp.example", "smg", roles={"ops": "admin"})`."""
 
-    `roles` maps the provider's role names to `admin` or `user`; without it the names
-    must be these themselves. `jwks_uri` None asks the issuer's discovery document.
-    """
-
-    issuer: str
-    audience: str
-    jwks_uri: str | None = None
-    roles: Mapping[str, str] = field(default_factory=dict)
+    issuer: str = field(
+        metadata=about(
+            "URL of the identity provider whose tokens are accepted; needs smg[jwt]",
+            flags=["jwt-issuer"],
+            launch="",
+            metavar="URL",
+        )
+    )
+    audience: str = field(
+        metadata=about(
+            "audience that the tokens must be made out for", flags=["jwt-audience"], launch="", metavar="TEXT"
+        )
+    )
+    jwks_uri: str | None = setting(
+        None,
+        "URL of the provider's keys, none for what its discovery document says",
+        flags=["jwt-jwks-uri"],
+        metavar="URL",
+    )
+    roles: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=about(
+            "what roles of the provider are here, admin or user; without any they have these names",
+            flags=["jwt-role-mapping"],
+            nargs="*",
+            launch=(),
+            read=_pairs,
+            metavar="THEIRS=OURS",
+        ),
+    )
 
     def role(self, claims: Mapping[str, object]) -> str:
         """The gateway's role for the claims of a good token."""

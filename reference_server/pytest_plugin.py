@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .engines.settings import EngineSettings
     from .fleet import Fleet, MakeFleet
     from .gateway import Gateway
+    from .settings import GatewaySettings
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def smg_fleet() -> "Iterator[MakeFleet]":
         seed: int = 0,
         labels: "Mapping[str, str] | None" = None,
         engine: "EngineSettings | None" = None,
-        gateway: "Mapping[str, object] | None" = None,
+        gateway: "GatewaySettings | None" = None,
         **kinds: "Unpack[Counts]",
     ) -> "Fleet":
         fleet = Fleet(*engines, seed=seed, labels=labels, engine=engine, gateway=gateway, **kinds)

@@ -28,7 +28,12 @@ _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
 
 @dataclass(frozen=True)
 class Spec:
-    """What a registration asks for. Raises `ValueError` for a URL that names no engine."""
+    """What a registration asks for: `Spec("http://rollout-0:30000", labels={"role": "policy"})`.
+
+    `labels` count more than what the engine says of itself, `api_key` is what it is shown.
+    `runtime` None asks the engine for its kind; `worker_type` is one of `WORKER_TYPES`.
+    Raises `ValueError` for a URL that names no engine.
+    """
 
     url: str
     labels: Mapping[str, str] = field(default_factory=dict)

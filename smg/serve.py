@@ -18,6 +18,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from reference_server.config import Config
+from reference_server.flags import add_flags
+
 _STOP_SECONDS = 20.0
 _TAIL_LINES = 20
 
@@ -93,17 +96,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if dead else code
 
 
+def parser() -> argparse.ArgumentParser:
+    """The flags that are its own; the gateway's port and host are told where the gateway's are."""
+    p = argparse.ArgumentParser(prog="smg serve", description="Start engines and a gateway together.")
+    default = "(default %(default)s)"
+    p.add_argument("--backend", choices=list(BACKENDS), default="sglang", help=f"kind of the engines {default}")
+    p.add_argument("--model-path", "--model", required=True, metavar="PATH", help="what the engines serve")
+    p.add_argument(
+        "--connection-mode", choices=["http", "grpc"], default="http", help=f"what the engines speak {default}"
+    )
+    p.add_argument(
+        "--data-parallel-size", "--dp-size", type=int, default=1, metavar="N", help=f"how many engines {default}"
+    )
+    add_flags(p, Config, only=("host", "port"))
+    return p
+
+
 def _split(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str], list[str]]:
-    parser = argparse.ArgumentParser(prog="smg serve", description="Start engines and a gateway together.")
-    parser.add_argument("--backend", choices=list(BACKENDS), default="sglang")
-    parser.add_argument("--model-path", "--model", required=True, metavar="PATH")
-    parser.add_argument("--connection-mode", choices=["http", "grpc"], default="http")
-    parser.add_argument("--data-parallel-size", "--dp-size", type=int, default=1, metavar="N", help="how many engines")
-    parser.add_argument("--host", default="127.0.0.1", help="address of the gateway")
-    parser.add_argument("--port", type=int, default=30000, help="port of the gateway")
-    own, rest = parser.parse_known_args(argv)
+    p = parser()
+    own, rest = p.parse_known_args(argv)
     if own.data_parallel_size < 1:
-        parser.error(f"--data-parallel-size must be >= 1, got {own.data_parallel_size}")
+        p.error(f"--data-parallel-size must be >= 1, got {own.data_parallel_size}")
     flags: dict[bool, list[str]] = {True: [], False: []}
     router = False
     for word in rest:

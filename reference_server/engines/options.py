@@ -3,36 +3,38 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from ..flags import about, documented, setting
 
+
+@documented
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """The start-up options of an engine; raises `ValueError` for a value no engine can have.
+    """The start-up options of an engine: `MockEngine("sglang", tp_size=8, weight_version="7")`.
 
-    `generation_ticks` is the natural length of an answer in tokens, one token a tick;
-    `tick_seconds` how long a tick takes, 0 for as fast as possible. `checkpoints` are
-    the model paths that load, None for all; they may change while the engine runs. With
-    `health_generation`, `/health` asks for a token, as a real engine does, and waits
-    `health_timeout` seconds for it; without, it is 200 at once. Without `dev_mode` a vLLM
-    has no routes for its control, without `control` a TokenSpeed answers there that it
-    has no control port.
+    What has no default here has one that depends on other options or on the kind of engine.
+    Raises `ValueError` for a value no engine can have.
     """
 
-    model: str
-    model_path: str
-    weight_version: str
-    version: str
-    tp_size: int
-    dp_size: int
-    pp_size: int
-    api_key: str | None = field(repr=False)
-    checkpoints: Collection[str] | None
-    generation_ticks: int
-    tick_seconds: float
-    health_generation: bool
-    health_timeout: float
-    port: int
-    dev_mode: bool = True
-    control: bool = True
+    port: int = setting(0, "port to bind, 0 for a free one", metavar="PORT")
+    model: str = setting("mock-model", "name it serves under", metavar="NAME")
+    model_path: str = field(metadata=about("where its weights are from, none for the model's name", metavar="PATH"))
+    weight_version: str = setting("default", "version of its weights", metavar="TEXT")
+    version: str = field(
+        metadata=about("version of the engine that it looks like, none for a recent one of its kind", metavar="X.Y.Z")
+    )
+    tp_size: int = setting(1, "tensor parallel size", metavar="N")
+    dp_size: int = setting(1, "data parallel size", metavar="N")
+    pp_size: int = setting(1, "pipeline parallel size", metavar="N")
+    api_key: str | None = setting(None, "key that it wants to see", secret=True, metavar="KEY")
+    checkpoints: Collection[str] | None = setting(
+        None, "model paths that load, none for all; they may change while it runs", nargs="+", metavar="PATH"
+    )
+    generation_ticks: int = setting(8, "natural length of an answer in tokens, one a tick", metavar="N")
+    tick_seconds: float = setting(0.0, "seconds of a tick, 0 for as fast as possible", metavar="S")
+    health_generation: bool = setting(False, "answer /health after a token as real engines do, else at once")
+    health_timeout: float = setting(1.0, "seconds that /health waits for this token", metavar="S")
+    dev_mode: bool = setting(True, "have routes for its control (vllm)")
+    control: bool = setting(True, "have a control port (tokenspeed)", flags=["no-control-port"])
 
     def __post_init__(self) -> None:
         for name in ("model", "model_path", "version"):

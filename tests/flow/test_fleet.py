@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reference_server import Fleet, Gateway, MockEngine, faults
+from reference_server import Fleet, Gateway, GatewaySettings, MockEngine, faults
 from smg.rl import RL, RlError, RlTimeoutError, paused
 
 from .mock_support import Aside, aside, post
@@ -42,7 +42,7 @@ class TestFleet:
             assert "sglang" in repr(fleet) and fleet.url in repr(fleet)
 
     def test_options_for_its_engines_and_settings_for_its_gateway(self) -> None:
-        gateway = {"api_key": "s3cret", "rl_control_timeout_secs": 5}
+        gateway: GatewaySettings = {"api_key": "s3cret", "rl_control_timeout_secs": 5}
         with Fleet(sglang=1, engine={"weight_version": "7", "api_key": "s3cret"}, gateway=gateway) as fleet:
             assert fleet.engines[0].weight_version == "7"
             assert fleet.gateway.config.rl_control_timeout_secs == 5

@@ -55,16 +55,21 @@ class RealTicks:
 
 
 class ManualTicks:
-    """Ticks by hand, for any number of engines: time stands still until `step`."""
+    """Ticks by hand, for any number of engines: time stands still until `step`.
+
+    `MockEngine("sglang", ticks=ManualTicks())`; a tick is a token for each generation that runs.
+    """
 
     def __init__(self) -> None:
         self._engines: list[Steps] = []
         self.failures: list[Exception] = []
 
     def start(self, engine: Steps) -> None:
+        """Step this engine too; a `MockEngine` calls it when it starts."""
         self._engines.append(engine)
 
     def stop(self, engine: Steps) -> None:
+        """Step this engine no more."""
         if engine in self._engines:
             self._engines.remove(engine)
 
