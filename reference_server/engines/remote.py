@@ -5,6 +5,7 @@ Only for who asked for it: nobody needs a key here.
 
 import contextlib
 import dataclasses
+import inspect
 import itertools
 import json
 import re
@@ -24,13 +25,10 @@ _ONE = re.compile(r"/_mock(/[a-z]+)")
 _NUMBERED = re.compile(r"/_mock/engines/([0-9]{1,9})(/[a-z]+)")
 _SHOWN = "kind url state pause_mode weight_version model_path flushes in_flight parked".split()
 
-KINDS: Mapping[str, Callable[..., Fault]] = {
-    kind.__name__: kind
-    for kind in (
-        *(faults.Status, faults.Html502, faults.Redirect, faults.Unsuccessful, faults.CloseBefore, faults.Reset),
-        *(faults.Garbage, faults.Hang, faults.Lie, faults.Crash, faults.Delay, faults.Trickle, faults.Truncate),
-        *(faults.CloseAfterHead, faults.WrongLength, faults.NotANumber, faults.Huge),
-    )
+FAULTS: Mapping[str, type[Fault]] = {
+    name: kind
+    for name, kind in vars(faults).items()
+    if isinstance(kind, type) and issubclass(kind, Fault) and not inspect.isabstract(kind)
 }
 """The faults by the name they have in a request."""
 
@@ -152,9 +150,9 @@ class Remotes:
 
 def _fault(value: object) -> Fault:
     given = {"kind": value} if isinstance(value, str) else value
-    if not isinstance(given, dict) or given.get("kind") not in list(KINDS):
-        raise ValueError(f"fault must be one of {', '.join(KINDS)}, or an object with one as its kind, not {value!r}")
-    kind: Any = KINDS[given["kind"]]
+    if not isinstance(given, dict) or given.get("kind") not in list(FAULTS):
+        raise ValueError(f"fault must be one of {', '.join(FAULTS)}, or an object with one as its kind, not {value!r}")
+    kind: Any = FAULTS[given["kind"]]
     known = {field.name: field for field in dataclasses.fields(kind)}
     fields = {name: item for name, item in given.items() if name != "kind"}
     _know(fields, known, given["kind"])

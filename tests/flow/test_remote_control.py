@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reference_server import Gateway, MockEngine, faults
-from reference_server.engines.remote import KINDS, Remotes
+from reference_server.engines.remote import FAULTS, Remotes
 
 from .mock_support import Aside, aside
 from .support import Answer, ask, wait_until
@@ -99,7 +99,7 @@ class TestRoutes:
         def below(kind: type) -> set[type]:
             return {kind}.union(*map(below, kind.__subclasses__()))
 
-        assert {*KINDS.values()} == below(faults.Fault) - {faults.Fault, faults.Instead}
+        assert {*FAULTS.values()} == below(faults.Fault) - {faults.Fault, faults.Instead}
 
     def test_hold_and_release(self, engine: MockEngine, aside: Aside) -> None:
         assert control(engine, "POST", "hold", {"path": "update_weights_from_disk"}).json == {"hold": 1}
@@ -260,7 +260,7 @@ class TestCommands:
 
     def test_the_documentation_has_every_fault(self) -> None:
         rows = re.findall(r"^\| `([A-Z][A-Za-z0-9]+)\(", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-        assert {*rows} == {*KINDS}
+        assert {*rows} == {*FAULTS}
 
     def test_without_control_there_is_none(self) -> None:
         with launched("--port", "0", "--mock", "sglang=1") as (_, url):
