@@ -161,7 +161,7 @@ REFUSED: list[tuple[str, str, object, int, str]] = [
         400,
         "the body has no field 'time'; it has path, fault, times",
     ),
-    ("POST", "faults", {"path": "x", "fault": "Lies"}, 400, "fault must be one of Status, Html502"),
+    ("POST", "faults", {"path": "x", "fault": "Lies"}, 400, "fault must be one of CloseAfterHead, CloseBefore"),
     ("POST", "faults", {"path": "x", "fault": {"status": 500}}, 400, "fault must be one of"),
     ("POST", "faults", {"path": "x", "fault": 7}, 400, "fault must be one of"),
     ("POST", "faults", {"path": "x", "fault": {"kind": ["Lie"]}}, 400, "fault must be one of"),
