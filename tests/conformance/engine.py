@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from h2.exceptions import ProtocolError
+
 from . import grpc_health
 from .profiles import Options, Question, default_reply
 from .replies import CallerLeft, play
@@ -84,15 +86,15 @@ class Engine:
                 thread.start()
 
     def _serve(self, sock: socket.socket) -> None:
-        reader = Reader(sock)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._profile == "grpc":
-                grpc_health.serve(reader, str(self._options.get("grpc", "sglang")), self._record_rpc)
+                grpc_health.serve(sock, str(self._options.get("grpc", "sglang")), self._record_rpc)
             else:
+                reader = Reader(sock)
                 while self._answer_one(reader):
                     pass
-        except (Closed, OSError, ValueError):
+        except (Closed, OSError, ValueError, ProtocolError):
             pass  # the caller went away, or sent what is not HTTP: both end a connection only
         finally:
             with self._lock:

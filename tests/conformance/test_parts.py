@@ -12,7 +12,6 @@ from . import gateway
 from .caller import Answer, Exchange, exchange, request_bytes
 from .engine import Call, Engine
 from .gateway import NotReady, free_port
-from .grpc_health import HeaderBlocks, unpacked
 from .names import Names
 from .session import Session
 from .vectors import Reply, Step
@@ -140,15 +139,6 @@ def test_a_closed_engine_leaves_no_thread_and_refuses() -> None:
 )
 def test_a_request_is_sent_as_the_step_says(step: Step, expected: bytes) -> None:
     assert b"".join(request_bytes(step, "h")) == expected
-
-
-def test_header_blocks_are_read_as_rfc_7541_prints_them() -> None:
-    assert unpacked(bytes.fromhex("f1e3c2e5f23a6ba0ab90f4ff")) == "www.example.com"
-    blocks = HeaderBlocks()
-    assert blocks.path(bytes.fromhex("828684418cf1e3c2e5f23a6ba0ab90f4ff")) == "/"
-    assert blocks.path(bytes.fromhex("040c2f73616d706c652f70617468")) == "/sample/path"
-    assert blocks.path(b"\x44\x04/a/b") == "/a/b"
-    assert blocks.path(b"\xbe") == "/a/b"
 
 
 def test_a_gateway_that_exits_is_reported_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
