@@ -3,5 +3,5 @@
 `vectors` is the data, `names` its placeholders. A `session` is one gateway with
 its scripted engines (`engine`, `profiles`, `replies`, `grpc_health`); `steps`
 takes a vector's steps there with the help of `caller`; `view` writes down what was seen
-and `compare` says where that differs from what is expected. `schema` checks the data itself.
+and `compare` says where that differs from what is expected.
 """

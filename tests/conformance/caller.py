@@ -1,20 +1,22 @@
-"""One HTTP exchange with the gateway, written and read without an HTTP library.
+"""One HTTP exchange with the gateway, written without an HTTP library.
 
-Vectors hold requests that no library would send, and fix bytes that one would hide.
+Vectors hold requests that no library would send.
 """
 
 import base64
 import socket
 import time
 from dataclasses import dataclass, field
+from functools import partial
+
+import h11
 
 from .names import address
 from .vectors import JSON, Step
-from .wire import Closed, Headers, Reader, chunks, first_values
+from .wire import Closed, Headers, Reader, awaiting_answer, chunks, spelled
 
 PATIENCE = 20.0
 CONTINUE_PATIENCE = 1.0
-BODILESS = {204, 304}
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def exchange(port: int, step: Step) -> Exchange:
             time.sleep(step["abort_after"])
             return Exchange(notes={"aborted": True})
         try:
-            result.answer = _read_answer(Reader(sock), step.get("method", "GET"), started)
+            result.answer = _read_answer(sock, step.get("method", "GET"), started)
         except TimeoutError:
             result.notes["no_reply_within"] = patience
         except (Closed, ConnectionError):
@@ -70,6 +72,7 @@ def _send(sock: socket.socket, head: bytes, payload: bytes, step: Step, result: 
     sock.sendall(head)
     sock.settimeout(CONTINUE_PATIENCE)
     try:
+        # A look, not a read: this may be the answer itself.
         invited = sock.recv(12, socket.MSG_PEEK).startswith(b"HTTP/1.1 100")
     except TimeoutError:
         invited = False
@@ -120,19 +123,7 @@ def _body(step: Step) -> bytes | None:
     return step["body"].encode() if "body" in step else None
 
 
-def _read_answer(reader: Reader, method: str, started: float) -> Answer:
-    status, headers = 100, Headers()
-    while 100 <= status < 200:
-        first, headers = reader.head()
-        status = int(first.split(" ", 2)[1])
-    body = b"" if method == "HEAD" or status in BODILESS else _read_body(reader, headers)
-    return Answer(status, headers, body, time.monotonic() - started)
-
-
-def _read_body(reader: Reader, headers: Headers) -> bytes:
-    fields = first_values(headers)
-    if "chunked" in fields.get("transfer-encoding", ""):
-        return reader.chunked()
-    if "content-length" in fields:
-        return reader.exactly(int(fields["content-length"]))
-    return reader.rest()
+def _read_answer(sock: socket.socket, method: str, started: float) -> Answer:
+    reader = Reader(sock, partial(awaiting_answer, method))
+    head = reader.head(h11.Response)
+    return Answer(head.status_code, spelled(head), reader.body(), time.monotonic() - started)

@@ -6,11 +6,16 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import h11
+from h2.exceptions import ProtocolError
+
 from . import grpc_health
 from .profiles import Options, Question, default_reply
 from .replies import CallerLeft, play
 from .vectors import Reply, Rule
-from .wire import Closed, Headers, Reader, first_values
+from .wire import Closed, Headers, Reader, awaiting_request, spelled
+
+FRAMINGS = {b"transfer-encoding": "chunked", b"content-length": "length"}
 
 
 @dataclass
@@ -84,15 +89,15 @@ class Engine:
                 thread.start()
 
     def _serve(self, sock: socket.socket) -> None:
-        reader = Reader(sock)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._profile == "grpc":
-                grpc_health.serve(reader, str(self._options.get("grpc", "sglang")), self._record_rpc)
+                grpc_health.serve(sock, str(self._options.get("grpc", "sglang")), self._record_rpc)
             else:
+                reader = Reader(sock, awaiting_request)
                 while self._answer_one(reader):
                     pass
-        except (Closed, OSError, ValueError):
+        except (Closed, OSError, h11.RemoteProtocolError, ProtocolError):
             pass  # the caller went away, or sent what is not HTTP: both end a connection only
         finally:
             with self._lock:
@@ -119,18 +124,14 @@ class Engine:
             call.ended = time.monotonic()
 
     def _receive(self, reader: Reader) -> Call:
-        first, headers = reader.head()
+        head = reader.head(h11.Request)
         arrived = time.monotonic()
-        method, target, _ = first.split(" ", 2)
-        fields = first_values(headers)
-        if fields.get("expect", "").lower() == "100-continue":
+        if reader.awaits_100:
             reader.sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        framing, body = "none", b""
-        if "chunked" in fields.get("transfer-encoding", "").lower():
-            framing, body = "chunked", reader.chunked()
-        elif "content-length" in fields:
-            framing, body = "length", reader.exactly(int(fields["content-length"]))
-        return Call(self.name, method, target, headers, framing, body, arrived)
+        names = [name for name, _ in head.headers]
+        framing = next((framing for name, framing in FRAMINGS.items() if name in names), "none")
+        method, target = head.method.decode("latin-1"), head.target.decode("latin-1")
+        return Call(self.name, method, target, spelled(head), framing, reader.body(), arrived)
 
     def _pick(self, call: Call) -> Reply | None:
         """The first rule that fits and is not used up; counts its use."""

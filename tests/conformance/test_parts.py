@@ -12,7 +12,6 @@ from . import gateway
 from .caller import Answer, Exchange, exchange, request_bytes
 from .engine import Call, Engine
 from .gateway import NotReady, free_port
-from .grpc_health import HeaderBlocks, unpacked
 from .names import Names
 from .session import Session
 from .vectors import Reply, Step
@@ -93,7 +92,7 @@ def test_a_broken_reply_is_no_answer(engine: Engine, kind: str) -> None:
 def test_a_caller_that_leaves_is_noticed(engine: Engine) -> None:
     engine.begin([{"path": "*", "reply": {"kind": "hang"}}])
     with socket.create_connection(("127.0.0.1", engine.port)) as caller:
-        caller.sendall(b"GET /x HTTP/1.1\r\n\r\n")
+        caller.sendall(b"GET /x HTTP/1.1\r\nHost: e0\r\n\r\n")
         wait_until(lambda: engine.calls() != [])
         (call,) = engine.calls()
         assert (call.left, call.ended) == (None, None)
@@ -142,13 +141,10 @@ def test_a_request_is_sent_as_the_step_says(step: Step, expected: bytes) -> None
     assert b"".join(request_bytes(step, "h")) == expected
 
 
-def test_header_blocks_are_read_as_rfc_7541_prints_them() -> None:
-    assert unpacked(bytes.fromhex("f1e3c2e5f23a6ba0ab90f4ff")) == "www.example.com"
-    blocks = HeaderBlocks()
-    assert blocks.path(bytes.fromhex("828684418cf1e3c2e5f23a6ba0ab90f4ff")) == "/"
-    assert blocks.path(bytes.fromhex("040c2f73616d706c652f70617468")) == "/sample/path"
-    assert blocks.path(b"\x44\x04/a/b") == "/a/b"
-    assert blocks.path(b"\xbe") == "/a/b"
+def test_an_engine_invites_a_body_that_is_kept_back(engine: Engine) -> None:
+    seen = exchange(engine.port, {"method": "POST", "target": "/x", "body": "abc", "expect_continue": True})
+    assert seen.notes == {"got_100": True}
+    assert engine.calls()[0].body == b"abc"
 
 
 def test_a_gateway_that_exits_is_reported_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
