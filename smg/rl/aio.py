@@ -6,15 +6,20 @@ which makes the gateway cancel its engine calls. Nothing is bound to an event lo
 """
 
 import asyncio
+import contextlib
 import contextvars
+import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
+from .abort import AbortableSender
 from .client import RL
 from .encoding import Headers, Params
 from .engines import SGLANG, PauseRoutes
+from .errors import RlError
+from .pause import SETTLE_SECONDS, log_error
 from .pause import paused as _paused
 from .report import Pause
 from .results import CallResult, FanoutResult, Worker
@@ -23,7 +28,7 @@ from .selectors import Selector
 if TYPE_CHECKING:
     import ssl
 
-    from .messages import Abortable, Began, Failure, Request, Response, Sender
+    from .messages import Sender
 
 __all__ = ["AsyncRL", "paused"]
 
@@ -48,6 +53,7 @@ class AsyncRL:
         headers: Headers | Callable[[], Headers] | None = None,
         sender: "Sender | None" = None,
     ) -> None:
+        _refuse_trio()
         self.rl = RL(
             base_url,
             api_key,
@@ -142,8 +148,10 @@ class paused:
     """`async with paused(rl, selector, …) as pause`: see `smg.rl.paused`, whose keywords it takes
     (but `sigterm`, which is for the main thread).
 
-    A cancellation in the block, or while the pause is under way, resumes first. The resume
-    itself is shielded: a cancellation meanwhile takes effect when it has ended.
+    A cancellation at any await resumes first, also one that meets a pause that has just
+    succeeded. The resume itself is shielded: a cancellation meanwhile takes effect when it
+    has ended. When the event loop goes away in the middle, a thread finishes the resume.
+    Raises `RuntimeError` under trio.
     """
 
     def __init__(
@@ -157,10 +165,12 @@ class paused:
         resume_retries: int = 0,
         quarantine: bool = False,
         check: bool = False,
+        verify: bool | None = None,
+        settle: float = SETTLE_SECONDS,
     ) -> None:
-        self._sender = _AbortableSender(rl.rl.sender)
+        _refuse_trio()
         self._pause = _paused(
-            rl.rl.through(self._sender),
+            rl.rl,
             selector,
             mode=mode,
             timeout=timeout,
@@ -168,77 +178,170 @@ class paused:
             resume_retries=resume_retries,
             quarantine=quarantine,
             check=check,
+            verify=verify,
+            settle=settle,
         )
 
     async def __aenter__(self) -> Pause:
-        return await _in_thread(self._pause.__enter__, self._abort_pause)
-
-    def _abort_pause(self) -> None:
-        if not self._pause.resume_sent:
-            self._sender.abort_current()
+        thread = _Thread(self._pause.__enter__, self._pause.abort, self._leave, daemon=False)
+        return await thread.result()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await _in_thread(lambda: self._pause.__exit__(kind, error, trace), lambda: None)
+        thread = _Thread(lambda: self._pause.__exit__(kind, error, trace), lambda: None, daemon=False)
+        if isinstance(error, GeneratorExit):
+            thread.join()  # the coroutine is thrown away: it can wait, but not await
+            return
+        await thread.result()
 
+    def __call__(self, function: object) -> NoReturn:
+        """Not a decorator: raises `TypeError`."""
+        raise TypeError("smg.rl.aio.paused is no decorator: use `async with paused(…)` in the coroutine function")
 
-class _AbortableSender:
-    """Sends through another sender, and can abort what is in flight there."""
-
-    def __init__(self, sender: "Sender") -> None:
-        self._sender = sender
-        self._exchange: Abortable | None = None
-
-    def send(self, request: "Request", timeout: float, began: "Began | None" = None) -> "Response | Failure":
-        def note(exchange: "Abortable") -> None:
-            self._exchange = exchange
-            if began:
-                began(exchange)
-
-        return self._sender.send(request, timeout, note)
-
-    def abort_current(self) -> None:
-        if self._exchange is not None:
-            self._exchange.abort()
+    def _leave(self) -> None:
+        """Resume behind a pause that nobody waits for any more."""
+        try:
+            self._pause.__exit__(None, None, None)
+        except RlError as problem:
+            log_error(f"{problem}\n{problem.remedy or ''}")
 
 
 async def _run(rl: RL, work: Callable[[RL], _T]) -> _T:
-    sender = _AbortableSender(rl.sender)
-    return await _in_thread(lambda: work(rl.through(sender)), sender.abort_current)
+    sender = AbortableSender(lambda: rl.sender)
+    return await _Thread(lambda: work(rl.through(sender)), sender.abort, daemon=True).result()
 
 
-async def _in_thread(work: Callable[[], _T], abort: Callable[[], None]) -> _T:
-    """Run `work` in a thread of its own to its end; a cancellation calls `abort` and waits."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    results, errors = list[_T](), list[BaseException]()
+class _Thread(Generic[_T]):
+    """`work` in a thread of its own, to its end, for a coroutine that awaits `result`.
 
-    def finish() -> None:
-        if not done.done():
-            done.set_result(None)
+    When the coroutine is cancelled, or its loop goes away, `abort` is called. If the work
+    succeeds all the same, `undo` is called before the cancellation goes on its way.
+    """
 
-    def run() -> None:
+    def __init__(
+        self,
+        work: Callable[[], _T],
+        abort: Callable[[], None],
+        undo: Callable[[], None] | None = None,
+        *,
+        daemon: bool,
+    ) -> None:
+        self._work, self._abort, self._undo = work, abort, undo
+        self._lock = threading.Lock()
+        self._given_up = self._finished = self._undone = False
+        self._results, self._errors = list[_T](), list[BaseException]()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._done: asyncio.Future[None] | None = None
+        context = contextvars.copy_context()
+        # Not a daemon where a resume depends on it: the interpreter waits for its end.
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name="rl", daemon=daemon)
+
+    def join(self) -> None:
+        """Run it to its end, without a loop; raises what the work raises."""
+        self._thread.start()
+        self._thread.join()
+        if self._errors:
+            raise self._errors[0]
+
+    async def result(self) -> _T:
+        """What the work gives; raises what it raises, and a cancellation when all has ended."""
+        self._loop = asyncio.get_running_loop()
+        self._done = self._loop.create_future()
+        self._thread.start()
         try:
-            results.append(context.run(work))
+            cancelled = await self._end(self._done)
+        except BaseException:
+            # The coroutine is thrown away, or an interrupt hit it: nothing can be awaited any more.
+            self._abandon()
+            raise
+        self._thread.join()
+        if cancelled is not None:
+            if undo := self._claim_undo():
+                await _Thread(undo, lambda: None, daemon=False).result()
+            raise cancelled
+        if self._errors:
+            raise self._errors[0]
+        return self._results[0]
+
+    async def _end(self, done: "asyncio.Future[None]") -> asyncio.CancelledError | None:
+        """Wait for the end; the first cancellation that came meanwhile."""
+        cancelled: asyncio.CancelledError | None = None
+        while not done.done():
+            try:
+                with _shielded() if cancelled else contextlib.nullcontext():
+                    await asyncio.shield(done)
+            except asyncio.CancelledError as error:
+                cancelled = cancelled or error
+                self._give_up()
+        return cancelled
+
+    def _give_up(self) -> None:
+        """Nobody waits for the result any more."""
+        with self._lock:
+            if self._finished or self._given_up:
+                return
+            self._given_up = True
+        self._abort()
+
+    def _abandon(self) -> None:
+        self._give_up()
+        if undo := self._claim_undo():
+            try:
+                threading.Thread(target=undo, name="rl").start()
+            except RuntimeError:  # the interpreter is going down
+                undo()
+
+    def _claim_undo(self) -> Callable[[], None] | None:
+        """What is still to be undone, if the work has succeeded; whoever gets it does it."""
+        with self._lock:
+            if not self._results or self._undone or not self._finished:
+                return None
+            self._undone = True
+            return self._undo
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._work())
         except BaseException as error:
-            errors.append(error)
-        finally:
-            loop.call_soon_threadsafe(finish)
+            self._errors.append(error)
+        with self._lock:
+            self._finished, given_up = True, self._given_up
+        if given_up and (undo := self._claim_undo()):
+            undo()
+        self._tell()
 
-    context = contextvars.copy_context()
-    thread = threading.Thread(target=run, name="rl", daemon=True)
-    thread.start()
-    cancelled: asyncio.CancelledError | None = None
-    while not done.done():
+    def _tell(self) -> None:
+        loop, done = self._loop, self._done
+        if loop is None or done is None:
+            return
+
+        def tell() -> None:
+            if not done.done():
+                done.set_result(None)
+
         try:
-            await asyncio.shield(done)
-        except asyncio.CancelledError as error:
-            cancelled = cancelled or error
-            abort()
-    thread.join()
-    if cancelled is not None:
-        raise cancelled
-    if errors:
-        raise errors[0]
-    return results[0]
+            loop.call_soon_threadsafe(tell)
+        except RuntimeError:  # the loop is closed: nobody will take what is here
+            if undo := self._claim_undo():
+                undo()
+
+
+def _shielded() -> contextlib.AbstractContextManager[object]:
+    """Where a cancel scope of anyio does not cancel again and again: it would turn the wait into a busy loop."""
+    anyio = sys.modules.get("anyio")
+    return anyio.CancelScope(shield=True) if anyio else contextlib.nullcontext()
+
+
+def _refuse_trio() -> None:
+    """Raise `RuntimeError` in a task of trio, which has no asyncio loop."""
+    trio = sys.modules.get("trio")
+    if trio is None:
+        return
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "smg.rl.aio runs on asyncio, not on trio: use the blocking client in `trio.to_thread.run_sync(…)`"
+    )

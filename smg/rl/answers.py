@@ -67,10 +67,13 @@ class Answer:
         raise self.error()
 
     def report(self) -> dict[str, Json]:
-        """The report of a fan-out; raises `RlError` else."""
-        if self.status in (200, 207) and isinstance(self.value, dict) and _is_report(self.value):
-            return self.value
-        raise self.error()
+        """The report of a fan-out; raises `RlError` else, for one that cannot be true too."""
+        if self.status not in (200, 207) or not isinstance(self.value, dict) or "results" not in self.value:
+            raise self.error()
+        if problem := _untrue(self.status, self.value):
+            said = f"the report of the fan-out cannot be true: {problem}"
+            raise _error(RlConnectionError, self.asked, self.status, "bad_response", said, None, self.hide)
+        return self.value
 
     def expect(self, key: str) -> dict[str, Json]:
         """A JSON object that has this key; raises `RlError` else."""
@@ -91,11 +94,27 @@ class Answer:
         return _error(RlError, self.asked, self.status, code, said, None, self.hide)
 
 
-def _is_report(value: Mapping[str, Json]) -> bool:
-    """Whether it can be read: what cannot must not pass for a report without failures."""
-    failed = value.get("failed", [])
-    entries = isinstance(failed, list) and all(isinstance(entry, dict) for entry in failed)
-    return entries and isinstance(value.get("results"), dict)
+def _untrue(status: int, report: Mapping[str, Json]) -> str | None:
+    """What contradicts itself in a report; None for one that can be believed."""
+    results, failed = report.get("results"), report.get("failed", [])
+    if not isinstance(results, dict) or not isinstance(failed, list):
+        return "`results` is no object, or `failed` no list"
+    if not all(isinstance(answer, dict) and type(answer.get("status")) is int for answer in results.values()):
+        return "an answer in `results` has no status"
+    names = [entry.get("worker_id") if isinstance(entry, dict) else None for entry in failed]
+    if not all(isinstance(name, str) for name in names):
+        return "an entry of `failed` names no worker"
+    if status == 207 and not failed:
+        return "HTTP 207, and nobody failed"
+    total = len({*results, *map(str, names)})
+    return next(
+        (
+            f"`{name}` is {report[name]!r}, and it names {count}"
+            for name, count in (("total", total), ("succeeded", total - len(set(names))))
+            if name in report and report[name] != count
+        ),
+        None,
+    )
 
 
 def failure(failure: Failure, asked: str, hide: Hide) -> RlError:
@@ -104,7 +123,7 @@ def failure(failure: Failure, asked: str, hide: Hide) -> RlError:
     return _error(kind, asked, 0, failure.code, failure.detail, None, hide)
 
 
-def partial(answer: Answer, result: FanoutResult, path: str, *, without_body: bool) -> FanoutError:
+def partial(status: int, result: FanoutResult, path: str, hide: Hide, *, without_body: bool) -> FanoutError:
     """The exception for a fan-out with failed targets."""
     text = f"{len(result.failed)} of {result.total} workers failed {path}: {named(result)}"
     if without_body and any(failure.status == 400 for failure in result.failed):
@@ -112,7 +131,7 @@ def partial(answer: Answer, result: FanoutResult, path: str, *, without_body: bo
     if any(failure.status == 404 for failure in result.failed):
         guards = (facts.guarded for facts in ENGINES.values() if facts.guarded)
         text += "".join(f" ({guard.how})" for guard in guards if path in guard.routes)
-    return FanoutError(answer.hide(f"fanout_partial (HTTP {answer.status}): {text}"), answer.status, result)
+    return FanoutError(hide(f"fanout_partial (HTTP {status}): {text}"), status, result)
 
 
 def _error(

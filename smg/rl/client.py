@@ -3,16 +3,21 @@
 Contract, chapter "The Python client".
 """
 
+import contextlib
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
-from . import answers, encoding, versions
+from . import answers, chunks, encoding, quarantine, status, versions
 from .encoding import Headers, Params
+from .errors import RlError
 from .messages import Failure
+from .parallel import in_parallel
 from .results import CallResult, FanoutFailure, FanoutResult, Worker
 from .selectors import Selector
 
@@ -21,8 +26,10 @@ if TYPE_CHECKING:
 
     from .messages import Sender
 
-Listener = Callable[[str, list[CallResult], list[FanoutFailure]], None]
-"""Hears the path, the answers and the failures of every call and fan-out of a client."""
+Report = Callable[[list[CallResult], list[FanoutFailure]], None]
+"""Takes the answers and the failures of a call that changes weights."""
+
+_PARTS_AT_ONCE = 8
 
 
 class RL:
@@ -58,7 +65,6 @@ class RL:
         self._headers = headers if callable(headers) else encoding.headers(headers)
         self._given = sender
         self._sender = sender
-        self.listeners: list[Listener] = []
 
     def workers(self, *, timeout: float | None = None) -> list[Worker]:
         """Every engine the gateway manages, sorted by address."""
@@ -89,12 +95,16 @@ class RL:
         """
         where = f"/v1/rl/workers/{encoding.part(worker_id, 'worker_id')}/engine/{encoding.engine_path(path)}"
         started = time.monotonic()
-        answer = self._send(method, where, encoding.query(params), body, timeout)
-        if answer.bodiless:
-            # HTTP has no body for these statuses, so the envelope is lost on the way.
-            elapsed = int((time.monotonic() - started) * 1000)
-            return self._tell(path, CallResult(worker_id, "", answer.status, elapsed, ""))
-        return self._tell(path, CallResult.of(answer.envelope()))
+        with self._refit(path, worker_id) as report:
+            answer = self._send(method, where, encoding.query(params), body, timeout)
+            if answer.bodiless:
+                # HTTP has no body for these statuses, so the envelope is lost on the way.
+                elapsed = int((time.monotonic() - started) * 1000)
+                result = CallResult(worker_id, "", answer.status, elapsed, "")
+            else:
+                result = CallResult.of(answer.envelope())
+            report([result], [])
+        return result
 
     def fanout(
         self,
@@ -112,14 +122,54 @@ class RL:
         Raises `FanoutError` when any target failed, unless `allow_partial`; its
         `result` is what would have been returned. Arguments as for `call`.
         """
-        query = [*((k, v) for k, v in encoding.query(params) if k != "selector"), ("selector", str(selector))]
-        answer = self._send(method, f"/v1/rl/engine/{encoding.engine_path(path)}", query, body, timeout)
-        result = FanoutResult.of(answer.report())
-        for listener in list(self.listeners):
-            listener(path, list(result.results.values()), result.failed)
+        query = [pair for pair in encoding.query(params) if pair[0] != "selector"]
+        where = f"/v1/rl/engine/{encoding.engine_path(path)}"
+        parts = chunks.pieces(selector, self._room(method, where, query))
+        seconds = self.timeout if timeout is None else _seconds(timeout)
+        with self._refit(path, quarantine.EVERYBODY) as report:
+            statuses: list[int] = []
+
+            def send(part: str) -> FanoutResult:
+                answer = self._send(method, where, [*query, ("selector", part)], body, seconds)
+                statuses.append(answer.status)
+                return FanoutResult.of(answer.report())
+
+            result = self._fanned_out(parts, send)
+            report(list(result.results.values()), result.failed)
         if result.failed and not allow_partial:
-            raise answers.partial(answer, result, path, without_body=body is None)
+            raise answers.partial(max(statuses), result, path, self._hide, without_body=body is None)
         return result
+
+    def _room(self, method: str, where: str, query: Sequence[tuple[str, str]]) -> int:
+        """Bytes that a request line has left for a selector."""
+        line = f"{method} {encoding.path_of(self.base_url)}{where}?{urlencode([*query, ('selector', '')])} HTTP/1.1"
+        return chunks.LONGEST_LINE - len(line)
+
+    def _fanned_out(self, parts: list[str], send: Callable[[str], FanoutResult]) -> FanoutResult:
+        """One fan-out for each part, all at once, and one report; raises the first error."""
+        if len(parts) == 1:
+            return send(parts[0])
+        results: list[FanoutResult] = []
+        errors: list[RlError] = []
+
+        def work() -> None:
+            with contextlib.suppress(IndexError):
+                while True:
+                    part = waiting.popleft()
+                    try:
+                        results.append(send(part))
+                    except RlError as error:
+                        errors.append(error)
+
+        waiting = deque(parts)
+        in_parallel(work, min(len(parts), _PARTS_AT_ONCE))
+        merged = FanoutResult.merged(results)
+        # A part whose engines have all left is no failure while others are there.
+        errors = [error for error in errors if not (results and error.code == "no_workers_match")]
+        if errors:
+            errors[0].answered = merged
+            raise errors[0]
+        return merged
 
     def match(self, selector: str | Selector, *, timeout: float | None = None) -> list[Worker]:
         """The workers that a fan-out with this selector would call, without calling any.
@@ -138,13 +188,39 @@ class RL:
         return versions.read(self, selector, timeout)
 
     def expect_weight_version(self, selector: str | Selector, version: str, *, timeout: float | None = None) -> None:
-        """Raise `WeightVersionError`, which names them, unless every engine reports this version."""
+        """Raise `WeightVersionError`, which names them, unless every engine reports this version.
+
+        Raises `TypeError` for a version that is no text: what counts steps says `str(step)`.
+        """
+        if not isinstance(version, str):
+            raise TypeError(f"version must be a str, as engines report it: pass {str(version)!r}, not {version!r}")
         versions.expect(self, selector, version, timeout)
 
-    def _tell(self, path: str, result: CallResult) -> CallResult:
-        for listener in list(self.listeners):
-            listener(path, [result], [])
-        return result
+    @contextlib.contextmanager
+    def _refit(self, path: str, worker_id: str | None) -> Iterator[Report]:
+        """Within its `with`, a call that changes weights is watched; what is yielded takes its report."""
+        watching = quarantine.watchers() if quarantine.changes_weights(path) else []
+        for watcher in watching:
+            watcher.began(self.base_url, worker_id)
+
+        def report(results: list[CallResult], failed: list[FanoutFailure]) -> None:
+            for watcher in watching:
+                watcher.ended(self.base_url, results, failed)
+
+        try:
+            yield report
+        except BaseException:
+            for watcher in watching:
+                watcher.lost(self.base_url, worker_id)
+            raise
+
+    def status(self, selector: str | Selector, *, timeout: float | None = None) -> dict[str, str]:
+        """Whether each matching engine runs, by worker id: `running`, `paused`, `asleep`,
+        `unreachable`, or `unknown` for one that can't tell.
+
+        Read from the engines in their own dialects, `timeout` seconds for each request.
+        """
+        return status.read(self, status.kinds_of(self.match(selector, timeout=timeout)), timeout)
 
     def _send(
         self,
@@ -181,16 +257,16 @@ class RL:
         return self._sender
 
     def through(self, sender: "Sender") -> "RL":
-        """The same client, listeners too, that sends through something else."""
+        """The same client, which sends through something else."""
         other = copy.copy(self)
-        other.listeners, other._given, other._sender = self.listeners, sender, sender
+        other._given = other._sender = sender
         return other
 
     def _hide(self, text: str) -> str:
         return text.replace(self._api_key, "***") if self._api_key else text
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_sender": self._given, "listeners": []}
+        return {**self.__dict__, "_sender": self._given}
 
     def __repr__(self) -> str:
         return f"RL({self.base_url!r}, authenticated={bool(self._api_key)}, timeout={self.timeout:g})"

@@ -43,6 +43,11 @@ def base_url(url: object) -> str:
     return f"{scheme}://{rest.rstrip('/')}"
 
 
+def path_of(url: str) -> str:
+    """The prefix before the routes of a gateway, as it stands in a request line."""
+    return urlsplit(url).path
+
+
 def api_key(key: object) -> str | None:
     """The key, if it can stand in a header. Its value is in no error."""
     if not key:

@@ -16,10 +16,11 @@ _NAMED = 8
 class RlError(Exception):
     """The gateway, or the way to it, did not do what was asked.
 
-    `still_paused`: engines that a `paused` block could not resume, by id and URL.
-    `status`: the HTTP status, 0 when there was no answer. `code`: the `error` field
-    of the answer, `http_error` when it was not a JSON object. `payload`: that object,
-    or one made up with `error` and `message`.
+    `still_paused`: engines that a `paused` block could not resume, by id and URL; `remedy`:
+    the commands that free them, None when nobody is stuck. `answered`: of a fan-out sent in
+    several pieces, what the pieces that got an answer tell. `status`: the HTTP status, 0
+    when there was no answer. `code`: the `error` field of the answer, `http_error` when it
+    was not a JSON object. `payload`: that object, or one made up with `error` and `message`.
     """
 
     def __init__(
@@ -28,6 +29,8 @@ class RlError(Exception):
         text = message if len(message.encode("utf-8", "replace")) <= _LIMIT else _shortened(message)
         super().__init__(text)
         self.still_paused: list[Target] = []
+        self.remedy: str | None = None
+        self.answered: FanoutResult | None = None
         self.status = status
         self.code = code
         self.payload: dict[str, Json] = dict(payload) if payload is not None else {"error": code, "message": text}

@@ -4,17 +4,24 @@ Contract, chapter "The Python client" (`paused` and the order of its errors).
 """
 
 import contextlib
+import inspect
+import os
+import sys
 import warnings
-from collections.abc import Callable
-from types import TracebackType
+import weakref
+from collections.abc import Callable, Mapping
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from .engines import SGLANG, PauseRoutes
-from .errors import FanoutError
+from . import status
+from .abort import AbortableSender
+from .engines import ENGINES, RUNNING, SGLANG, PauseRoutes
+from .errors import FanoutError, RlError
 from .quarantine import RefitWatch
-from .report import Pause, Target, others
-from .results import FanoutResult
-from .resume import Resume, remedy
+from .remedy import remedy
+from .report import Pause, Target, others, refusal
+from .results import FanoutFailure, FanoutResult
+from .resume import Resume, Verify, nobody_was_asked
 from .selectors import Selector, SelectorError, Term
 from .signals import HeldInterrupts, TerminationExits, hang, note
 
@@ -22,6 +29,103 @@ if TYPE_CHECKING:
     from .client import RL
 
 _F = TypeVar("_F", bound=Callable[..., object])
+
+SETTLE_SECONDS = 3.0
+"""How long engines are watched that a late pause may still reach."""
+
+
+class Duty:
+    """What a pause owes: everybody it has, or may have, paused is resumed, or named.
+
+    It outlives the `paused` that made it: when that one is lost in the middle (an exception
+    raised in a thread from outside, an event loop that is closed), its finalizer settles it.
+    """
+
+    def __init__(
+        self, rl: "RL", selector: str | Selector, routes: PauseRoutes, resume: Resume, verify: bool | None
+    ) -> None:
+        self.rl, self.selector, self.routes = rl, selector, routes
+        self._resume, self._verify = resume, verify
+        self.pause = Pause()
+        self.everybody = False
+        """Whether nobody knows whom the pause has reached."""
+        self.watch: RefitWatch | None = None
+        self.settled = False
+        self._owner = os.getpid()
+
+    def settle(self) -> None:
+        """Resume and prove it; raises when somebody is not proven to run. Every call tries anew."""
+        bad = self._bad()
+        selector: str | Selector | None = self.selector
+        if bad:
+            selector = self._without(bad)
+        if selector is not None:
+            learn = self._learn_names if self.everybody and not self.pause.concerned else None
+            self._resume.run(self.pause, selector, self._verifying(), learn)
+        self.settled = True
+
+    def _bad(self) -> list[Target]:
+        bad = self.watch.end() if self.watch else []
+        told = [t for t in self.pause.concerned if t.worker_id in self.pause.kept]
+        return [*self.pause.quarantined, *others([*bad, *others(told, bad)], self.pause.quarantined)]
+
+    def _without(self, bad: list[Target]) -> Selector | None:
+        pause = self.pause
+        good = others(pause.concerned, bad)
+        pause.quarantined[:] = bad
+        pause.paused[:] = others(pause.paused, bad)
+        pause.uncertain[:] = others(pause.uncertain, bad)
+        return Selector((Term("id", "in", tuple(t.worker_id for t in good)),)) if good else None
+
+    def _learn_names(self) -> None:
+        """Everybody who matches may have been paused: put them down by name."""
+        # Whatever goes wrong here must not stand in the way of the resume.
+        with contextlib.suppress(Exception):
+            self.pause.uncertain[:] = [Target(w.id, w.url) for w in self.rl.match(self.selector)]
+
+    def _verifying(self) -> Verify | None:
+        if self._verify is False:
+            return None
+        return Verify() if self._verify else Verify(frozenset(self.kinds_that_said_so()))
+
+    def kinds_that_said_so(self) -> dict[str, str]:
+        """The kind of each engine that answered the pause in the words of a kind that tells its status."""
+        return {key: kind for key, answer in self.pause.results.items() if (kind := _kind_by_words(answer.body))}
+
+    @property
+    def stuck(self) -> list[Target]:
+        """Who is not proven to run, or was left paused on purpose."""
+        pause = self.pause
+        waiting = pause.still_paused if self.settled or pause.still_paused else pause.concerned
+        return [*others(waiting, [*pause.resumed, *pause.quarantined]), *pause.quarantined]
+
+    def name(self, error: BaseException) -> bool:
+        """Put on an error who is stuck, and what frees them; whether somebody is."""
+        stuck = self.stuck
+        nameless = self.everybody and not self.pause.concerned and not self.settled
+        if not stuck and not nameless:
+            return False
+        self.pause.still_paused[:] = others(stuck, self.pause.quarantined)
+        base_url = getattr(self.rl, "base_url", "URL")
+        lost = nameless or isinstance(error, ConnectionError)
+        text = remedy(self.pause, self.routes, base_url, self.selector, gateway_lost=lost)
+        self.pause.still_paused[:] = stuck
+        with contextlib.suppress(AttributeError):
+            error.still_paused = stuck  # type: ignore[attr-defined]  # on whatever is on its way
+            error.remedy = text  # type: ignore[attr-defined]  # the same
+        note(error, text)
+        return True
+
+    def discharge(self) -> None:
+        """What the finalizer does: resume, and log who could not be."""
+        if self.settled or os.getpid() != self._owner:
+            return  # a forked child owes nothing
+        try:
+            self.settle()
+            log_error("a `paused` was lost before its end; its engines have been resumed")
+        except Exception as error:
+            self.name(error)
+            log_error(f"a `paused` was lost before its end: {error}\n{getattr(error, 'remedy', '')}")
 
 
 class paused(contextlib.ContextDecorator):
@@ -32,24 +136,28 @@ class paused(contextlib.ContextDecorator):
     client's own by default. `with … as pause` gives a `Pause`: the `FanoutResult` of the
     pause, and in time who was resumed, missed, joined, restarted, left or is still paused.
 
-    * The pause fails on some engines: the block does not run, the engines are
-      resumed, `FanoutError` is raised.
+    * The pause fails on some engines, or says in its body that it failed: the block does not
+      run, the engines are resumed, `FanoutError` is raised.
     * The block raises: the engines are resumed, its exception propagates; a failure
       of the resume hangs on it as `__context__`.
     * Only the resume fails: its error is raised.
 
     The resume is a new fan-out with the same selector: it reaches what matches then. An
     engine that was paused and is not among those is looked up by id, then by URL, and resumed
-    by itself. Who cannot be proven to run again is in `still_paused` of the exception, with a
-    note that tells how to free it. An interrupt (Ctrl-C) that arrives meanwhile is held back
-    until the resume has ended; a second one is not.
+    by itself. Whom a late pause may still reach is watched for `settle` seconds and resumed
+    again. Who cannot be proven to run is in `still_paused` of the exception, with the commands
+    that free it in `remedy` and in a note. What a signal handler raises outside the block
+    (Ctrl-C, SIGALRM, SIGTERM, …) is held back until the resume has ended; a second time it
+    goes through, and names them.
 
     `routes`: the engine's own routes, `SGLANG`, `VLLM` or yours. `resume_retries`: how often
     an engine that failed its resume is asked again, within `timeout` seconds. `quarantine`:
-    leave those paused whose refit (`update_weights…`, `collective_rpc` through the same
-    client) failed in the block. `sigterm`: SIGTERM in the main thread is a `SystemExit` in
-    the block. `check`: raise `ValueError` before anything is paused when a matching engine
-    does not list `mode` among its capabilities.
+    leave those paused whose refit failed in the block, through whatever client of this
+    process; `pause.quarantine(ids)` tells of others. `sigterm`: SIGTERM in the main thread is
+    a `SystemExit` in the block. `check`: raise `ValueError` before anything is paused when a
+    matching engine does not list `mode` among its capabilities. `verify`: read the status of
+    the engines after the pause and after the resume; True asks all that can tell, False
+    nobody, and by default those are asked that answer in the words of a known engine.
     """
 
     def __init__(
@@ -64,15 +172,33 @@ class paused(contextlib.ContextDecorator):
         quarantine: bool = False,
         sigterm: bool = False,
         check: bool = False,
+        verify: bool | None = None,
+        settle: float = SETTLE_SECONDS,
     ) -> None:
+        if not 0 <= settle < float("inf"):
+            raise ValueError(f"settle must be 0 or more seconds, got {settle!r}")
         self._rl, self._selector, self._mode, self._timeout = rl, selector, mode, timeout
-        self._routes, self._check = routes, check
-        self._resume = Resume(rl, routes, timeout, resume_retries)
-        self._refits = RefitWatch(rl) if quarantine else None
-        self._termination = TerminationExits() if sigterm else contextlib.nullcontext()
-        self._used = self.resume_sent = False
-        self._pause = Pause()
+        self._routes, self._check, self._verify = routes, check, verify
+        self._retries, self._settle_seconds = resume_retries, settle
+        self._quarantine, self._sigterm = quarantine, sigterm
+        self._used = False
+        self._prepare()
         _warn_of_health(selector)
+
+    def _prepare(self) -> None:
+        """What one `with` has for itself; a decorator makes it anew for every call."""
+        resume = Resume(self._rl, self._routes, self._timeout, self._retries, self._settle_seconds)
+        self._duty = Duty(self._rl, self._selector, self._routes, resume, self._verify)
+        self._pausing, self._abort = _abortable(self._rl)
+        self._termination = TerminationExits() if self._sigterm else contextlib.nullcontext()
+        inside = (paused.__enter__.__code__, paused.__exit__.__code__)
+        self._interrupts = HeldInterrupts(self, inside, self._abort, self._duty.name)
+        self._finalizer: weakref.finalize[[], paused] | None = None
+
+    @property
+    def resume_sent(self) -> bool:
+        """Whether it has been resumed, as far as it could be."""
+        return self._duty.settled
 
     def __enter__(self) -> Pause:
         if self._used:
@@ -82,104 +208,217 @@ class paused(contextlib.ContextDecorator):
             _check_mode(self._rl, self._selector, self._mode, self._timeout)
         self._termination.__enter__()
         try:
-            self._pause = Pause.after(self._send_pause())
-            if self._refits:
-                self._refits.begin()
+            self._interrupts.install(_caller())
+            self._finalizer = weakref.finalize(self, self._duty.discharge)
+            self._send_pause()
+            self._verify_pause()
+            if self._interrupts.pending is not None:
+                raise self._interrupts.pending
+            self._begin_watch()
+            self._interrupts.enter_block()
+            return self._duty.pause
         except BaseException as error:
             # Whether it is a refusal, a partial pause or one whose fate is unknown:
             # a resume that nobody needs is harmless, a missing one is not.
-            if isinstance(error, FanoutError):
-                self._pause = Pause.after(error.result)
+            self._interrupts.leave_block()
             self._finish(error)
             raise
-        return self._pause
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._interrupts.leave_block()
         self._finish(error)
 
+    def abort(self) -> None:
+        """Cut short the pause that is being sent, from another thread; the resume follows."""
+        self._abort()
+
     def __call__(self, function: _F) -> _F:
-        """As a decorator: every call of the function is a pause of its own."""
+        """As a decorator: every call of the function is a pause of its own.
+
+        Raises `TypeError` for a coroutine or generator function, whose body would run after
+        the resume.
+        """
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                "paused() cannot decorate a coroutine function: use `async with smg.rl.aio.paused(…)` in it"
+            )
+        if inspect.isgeneratorfunction(function):
+            raise TypeError("paused() cannot decorate a generator function: use `with paused(…)` in it")
         return super().__call__(function)
 
     def _recreate_cm(self) -> "paused":
         again = object.__new__(paused)
-        again.__dict__.update(self.__dict__, _used=False, resume_sent=False, _pause=Pause())
+        again.__dict__.update(self.__dict__, _used=False)
+        again._prepare()
         return again
 
-    def _send_pause(self) -> FanoutResult:
+    def _send_pause(self) -> None:
         body, params = self._routes.pause_call(self._mode)
-        route, fanout = self._routes.pause, self._rl.fanout
-        if params is None:
-            return fanout(route, body, selector=self._selector, timeout=self._timeout)
-        return fanout(route, body, selector=self._selector, timeout=self._timeout, params=params)
+        route, fanout = self._routes.pause, self._pausing.fanout
+        try:
+            if params is None:
+                result = fanout(route, body, selector=self._selector, timeout=self._timeout)
+            else:
+                result = fanout(route, body, selector=self._selector, timeout=self._timeout, params=params)
+        except FanoutError as partial:
+            self._duty.pause = Pause.after(partial.result)
+            raise
+        except BaseException as error:
+            answered = getattr(error, "answered", None)
+            if answered is not None:
+                self._duty.pause = Pause.after(answered)
+            self._duty.everybody = not nobody_was_asked(error)
+            raise
+        self._duty.pause = Pause.after(result)
+        refused = [refusal(answer) for answer in result.results.values() if answer.success and not answer.ok]
+        if refused:
+            raise self._not_paused(refused, "says in its answer that it was not done")
+
+    def _verify_pause(self) -> None:
+        """Raise when an engine that has answered the pause goes on generating."""
+        if self._verify is False:
+            return
+        pause = self._duty.pause
+        kinds = self._duty.kinds_that_said_so()
+        try:
+            if self._verify:
+                ids = {target.worker_id for target in pause.paused}
+                workers = self._pausing.workers(timeout=self._timeout)
+                kinds = status.kinds_of(worker for worker in workers if worker.id in ids)
+            found = (
+                status.read(self._pausing, kinds, self._timeout if self._verify else _GLANCE_SECONDS) if kinds else {}
+            )
+        except RlError:
+            if self._verify:
+                raise
+            return
+        running = [t for t in pause.paused if found.get(t.worker_id) == RUNNING]
+        if running:
+            pause.uncertain.extend(running)
+            pause.paused[:] = others(pause.paused, running)
+            said = "answered the pause and goes on running"
+            raise self._not_paused(
+                [FanoutFailure(t.worker_id, t.url, 200, "upstream_error", said) for t in running], said
+            )
+
+    def _not_paused(self, failures: list[FanoutFailure], said: str) -> FanoutError:
+        pause = self._duty.pause
+        named = "; ".join(f"{failure.worker_id} ({failure.url})" for failure in failures[:8])
+        text = f"fanout_partial: {len(failures)} of {pause.total} workers failed {self._routes.pause}: {said}: {named}"
+        result = FanoutResult(pause.results, [*failures], pause.total, pause.total - len(failures))
+        return FanoutError(text, 207, result)
+
+    def _begin_watch(self) -> None:
+        if self._quarantine:
+            self._duty.watch = RefitWatch(getattr(self._rl, "base_url", ""))
+            self._duty.watch.begin(self._duty.pause.concerned)
 
     def _finish(self, error: BaseException | None) -> None:
         """Resume; with an `error` on its way, that stays the one the caller sees."""
+        second: BaseException | None = None
         try:
             try:
-                self._resume_once()
-            finally:
-                self._termination.__exit__(None, None, None)
-        except Exception as second:
-            self._name_the_stuck(error or second)
-            if error is None:
-                raise
-            hang(second, behind=error)
-            sentence = f"The resume failed as well, engines may still be paused: {_who(second)}"
-            note(error, sentence)
-            # What is on its way may be caught by who knows nothing of a pause.
-            _log_error(sentence)
-        else:
-            if error is not None and self._pause.quarantined:
-                self._name_the_stuck(error)
-
-    def _resume_once(self) -> None:
-        try:
-            self._send_resume()
-        except BaseException as error:
-            if not self.resume_sent:
-                self._send_resume()  # the interrupt came in before it could be held back
-            elif not isinstance(error, Exception):
-                note(error, f"The resume was interrupted: engines that match {self._selector} may still be paused.")
+                self._settle()
+            except Exception as failed:
+                second = failed
+        except BaseException as interrupt:
+            self._duty.name(interrupt)
             raise
+        finally:
+            held = self._end()
+        if second is None and error is None and self._duty.pause.quarantined:
+            second = RlError(_left(self._duty.pause), code="quarantined")
+        self._conclude(error, second, held)
 
-    def _send_resume(self) -> None:
-        with HeldInterrupts():
-            self.resume_sent = True
-            selector: str | Selector | None = self._selector
-            if self._refits and (bad := self._refits.end(self._pause.concerned)):
-                selector = self._without(bad)
-            if selector is not None:
-                self._resume.run(self._pause, selector)
+    def _settle(self) -> None:
+        try:
+            self._duty.settle()
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            # Raised from outside in the middle of the resume, where nothing holds it back.
+            if not self._duty.settled and self._interrupts.pending is None:
+                with contextlib.suppress(Exception):
+                    self._duty.settle()
+            raise interrupt
 
-    def _without(self, bad: list[Target]) -> Selector | None:
-        pause = self._pause
-        good = others(pause.concerned, bad)
-        pause.quarantined[:] = bad
-        pause.paused[:] = others(pause.paused, bad)
-        pause.uncertain[:] = others(pause.uncertain, bad)
-        return Selector((Term("id", "in", tuple(t.worker_id for t in good)),)) if good else None
+    def _end(self) -> BaseException | None:
+        """The signal handlers as they were; gives the interrupt that was held back."""
+        held = self._interrupts.uninstall()
+        self._termination.__exit__(None, None, None)
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if self._duty.watch is not None and not self._duty.watch.seen and self._duty.pause.paused:
+            _log_warning("quarantine: no refit was seen in the block, so nobody was left out of the resume")
+        return held
 
-    def _name_the_stuck(self, error: BaseException) -> None:
-        pause = self._pause
-        stuck = [*pause.still_paused, *pause.quarantined]
-        if stuck:
-            with contextlib.suppress(AttributeError):
-                error.still_paused = stuck  # type: ignore[attr-defined]  # on whatever is on its way
-            pause.still_paused[:] = stuck
-            note(error, remedy(pause, self._routes, getattr(self._rl, "base_url", "URL")))
+    def _conclude(self, error: BaseException | None, second: BaseException | None, held: BaseException | None) -> None:
+        """Raise what the caller is to see, if that is not `error`, and say who is stuck."""
+        first = held or error or second
+        if first is None:
+            return
+        named = self._duty.name(first)
+        if second is not None and second is not first:
+            hang(second, behind=first)
+            if named:
+                sentence = f"The resume failed as well, engines may still be paused: {_who(second)}"
+                note(first, sentence)
+                # What is on its way may be caught by who knows nothing of a pause.
+                log_error(sentence)
+        if first is not error:
+            raise first
 
 
-def _log_error(sentence: str) -> None:
+_GLANCE_SECONDS = 5.0
+"""How long the status may take that nobody has asked for by name."""
+
+
+def _caller() -> FrameType | None:
+    """The frame that has the `with`."""
+    return sys._getframe(2)
+
+
+def _abortable(rl: "RL") -> "tuple[RL, Callable[[], None]]":
+    """The same client, and what cuts short whatever it is sending."""
+    through = getattr(rl, "through", None)
+    if through is None:
+        return rl, lambda: None
+    sender = AbortableSender(lambda: rl.sender)
+    return through(sender), sender.abort
+
+
+def _kind_by_words(body: object) -> str | None:
+    said: Mapping[str, object] = body if isinstance(body, dict) else {}
+    for name, facts in ENGINES.items():
+        words = facts.status.paused_says if facts.status else {}
+        if words and all(said.get(key) == word for key, word in words.items()):
+            return name
+    return None
+
+
+def _left(pause: Pause) -> str:
+    shown = ", ".join(map(str, pause.quarantined[:8]))
+    more = f" and {len(pause.quarantined) - 8} more" if len(pause.quarantined) > 8 else ""
+    return f"quarantined: {len(pause.quarantined)} engines were left paused, as their refit failed: {shown}{more}"
+
+
+def log_error(sentence: str) -> None:
+    """Say it on the logger of the client."""
     # Here, as most programs never need it.
     import logging
 
     logging.getLogger("smg.rl").error(sentence)
 
 
-def _who(error: Exception) -> str:
+def _log_warning(sentence: str) -> None:
+    import logging
+
+    logging.getLogger("smg.rl").warning(sentence)
+
+
+def _who(error: BaseException) -> str:
     if isinstance(error, FanoutError):
         return "; ".join(str(failure) for failure in error.result.failed[:8])
     return str(error)
@@ -199,6 +438,5 @@ def _check_mode(rl: "RL", selector: str | Selector, mode: str, timeout: float | 
     for worker in rl.match(selector, timeout=timeout):
         modes = worker.capabilities.get("pause_modes")
         if not isinstance(modes, list) or mode not in modes:
-            raise ValueError(
-                f"{worker.id} ({worker.url}, {worker.engine}) cannot pause with mode {mode!r}, only {modes}"
-            )
+            asked = f"{worker.id} ({worker.url}, {worker.engine})"
+            raise ValueError(f"{asked} cannot pause with mode {mode!r}, only {modes}")

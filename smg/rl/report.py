@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .results import FanoutFailure, FanoutResult
+from .results import CallResult, FanoutFailure, FanoutResult
 
 
 class Target(NamedTuple):
@@ -12,6 +12,12 @@ class Target(NamedTuple):
 
     worker_id: str
     url: str
+
+    @property
+    def address(self) -> str:
+        """The engine's own URL, without the rank behind it."""
+        address, at, rank = self.url.rpartition("@")
+        return address if at and rank.isdigit() else self.url
 
     def __str__(self) -> str:
         return f"{self.worker_id} ({self.url})"
@@ -21,12 +27,12 @@ class Target(NamedTuple):
 class Pause(FanoutResult):
     """The result of the pause; its lists are filled as more becomes known.
 
-    From the pause on: `paused` answered it with 2xx, `uncertain` may have been paused (no
-    answer came, or a 5xx). After the resume: `resumed` answered it; `missed` were not reached
-    by its fan-out and were resumed by themselves; `joined` match now and were not paused;
-    `restarted` have another id at the same URL; `left` the gateway no longer knows;
-    `quarantined` were not resumed because their refit failed; `still_paused` were paused, or
-    may have been, and have not answered a resume.
+    From the pause on: `paused` answered it with 2xx, `uncertain` may have been paused or may
+    be yet (no answer came, or a 5xx, or nobody knows whom it reached). After the resume:
+    `resumed` are proven to run; `missed` were not reached by its fan-out and were resumed by
+    themselves; `joined` match now and were not paused; `restarted` have another id at the
+    same URL; `left` the gateway no longer knows; `quarantined` were not resumed because their
+    refit failed; `still_paused` are not proven to run, `unreachable` of them do not answer.
     """
 
     paused: list[Target] = field(default_factory=list)
@@ -38,28 +44,38 @@ class Pause(FanoutResult):
     left: list[Target] = field(default_factory=list)
     quarantined: list[Target] = field(default_factory=list)
     still_paused: list[Target] = field(default_factory=list)
+    unreachable: list[Target] = field(default_factory=list)
+    kept: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
     def after(cls, result: FanoutResult) -> "Pause":
-        """What the answer to the pause tells."""
+        """What the answer to the pause tells. Who answers that it failed may be paused all the same."""
+        refused = [refusal(answer) for answer in result.results.values() if answer.success and not answer.ok]
+        failed = [*result.failed, *refused]
         return cls(
             result.results,
-            result.failed,
+            failed,
             result.total,
-            result.succeeded,
+            result.succeeded - len(refused),
             paused=succeeded(result),
-            uncertain=[Target(f.worker_id, f.url) for f in result.failed if _may_have_run(f)],
+            uncertain=[Target(f.worker_id, f.url) for f in failed if _may_have_run(f)],
         )
+
+    def quarantine(self, worker_ids: Iterable[str]) -> None:
+        """Leave these engines paused: their refit failed where this process could not see it."""
+        if isinstance(worker_ids, str):
+            raise TypeError(f"worker_ids must be a collection of ids, not one str: pass [{worker_ids!r}]")
+        self.kept.update(worker_ids)
 
     @property
     def concerned(self) -> list[Target]:
-        """Everybody who must answer a resume."""
+        """Everybody who must be proven to run."""
         return [*self.paused, *self.uncertain]
 
 
 def succeeded(result: FanoutResult) -> list[Target]:
-    """The targets of a fan-out that answered with 2xx."""
-    return [Target(key, r.url) for key, r in result.results.items() if 200 <= r.status < 300]
+    """The targets of a fan-out that did what they were asked."""
+    return [Target(key, answer.url) for key, answer in result.results.items() if answer.ok]
 
 
 def others(targets: Iterable[Target], known: Iterable[Target]) -> list[Target]:
@@ -69,7 +85,14 @@ def others(targets: Iterable[Target], known: Iterable[Target]) -> list[Target]:
     return [t for t in targets if t.worker_id not in ids and t.url not in urls]
 
 
+def refusal(answer: CallResult) -> FanoutFailure:
+    """A 2xx whose body says that it was not done, as the failure it is."""
+    message = f"HTTP {answer.status}, and its body says that it was not done"
+    return FanoutFailure(answer.worker_id, answer.url, answer.status, "upstream_error", message)
+
+
 def _may_have_run(failure: FanoutFailure) -> bool:
     if failure.error == "upstream_error":
-        return (failure.status or 0) >= 500
+        # A 4xx is a refusal. A 2xx is one that says it failed, which says nothing about the state.
+        return not 300 <= (failure.status or 0) < 500
     return failure.error in ("upstream_timeout", "upstream_unreachable")

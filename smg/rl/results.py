@@ -4,7 +4,7 @@ Contract, chapters "Discovery row", "Call envelope", "Fan-out", "The Python clie
 Fields of a later gateway are ignored, missing ones become None.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TypeVar, cast
 
@@ -81,11 +81,16 @@ class CallResult:
     truncated: bool = False
 
     @property
+    def success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+    @property
     def ok(self) -> bool:
         """Whether the status is 2xx and the body does not say otherwise
         (`success: false`, `status: error`)."""
         said = self.body if isinstance(self.body, dict) else {}
-        return 200 <= self.status < 300 and said.get("success") is not False and said.get("status") != "error"
+        return self.success and said.get("success") is not False and said.get("status") != "error"
 
     @classmethod
     def of(cls, envelope: Mapping[str, Json]) -> "CallResult":
@@ -132,6 +137,17 @@ class FanoutResult:
         if not self.failed:
             raise ValueError("nobody failed: there is nothing to select")
         return Selector((Term("id", "in", tuple(failure.worker_id for failure in self.failed)),))
+
+    @classmethod
+    def merged(cls, parts: Iterable["FanoutResult"]) -> "FanoutResult":
+        """One report of several, for different engines."""
+        parts = list(parts)
+        return cls(
+            {key: result for part in parts for key, result in part.results.items()},
+            sorted((failure for part in parts for failure in part.failed), key=lambda failure: failure.worker_id),
+            sum(part.total for part in parts),
+            sum(part.succeeded for part in parts),
+        )
 
     @classmethod
     def of(cls, report: Mapping[str, Json]) -> "FanoutResult":

@@ -1,15 +1,17 @@
-"""A proven resume: whoever was paused answers it, or is named.
+"""A proven resume: whoever was paused, or may have been, is proven to run, or is named.
 
 The contract's fan-out comes first and, when it reaches everybody, is all that is sent. Who
 was not reached by it is looked up by id, then by URL, and resumed by itself. Who was reached
-and failed is asked again only when the caller wants retries.
+and failed is asked again when the caller wants retries. Who may yet be paused by a pause
+that is still on its way is watched for `settle` seconds.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from .engines import PauseRoutes
+from . import status
+from .engines import ASLEEP, PAUSED, RUNNING, UNREACHABLE, PauseRoutes
 from .errors import FanoutError, RlError
 from .report import Pause, Target, others, succeeded
 from .results import FanoutResult
@@ -19,13 +21,33 @@ if TYPE_CHECKING:
     from .client import RL
 
 # Answers of a gateway that has asked no engine.
-_NOBODY_ASKED = {"no_workers_match", "selector_required", "invalid_selector", "invalid_engine_path"}
+_NOBODY_ASKED = {
+    *("no_workers_match", "selector_required", "invalid_selector", "invalid_engine_path"),
+    "connection_failed",
+}
 _FIRST_GAP, _LAST_GAP = 0.5, 5.0
+_FIRST_LOOK, _LAST_LOOK = 0.1, 1.0
+_LOOK_SECONDS = 2.0
+"""How long one look at the status of engines may take."""
+
+
+def nobody_was_asked(error: BaseException) -> bool:
+    """Whether a call that failed so can have reached no engine."""
+    if isinstance(error, (ValueError, TypeError)):
+        return True  # the client has refused its arguments
+    if not isinstance(error, RlError) or isinstance(error, FanoutError):
+        return False
+    # 408 is a time-out in front of the gateway: what was asked may be on its way.
+    return error.code in _NOBODY_ASKED or (300 <= error.status < 500 and error.status != 408)
 
 
 class Resume:
-    """One resume of what a pause has paused. `timeout` seconds for each request, and for all
-    `retries` together; None is the client's."""
+    """One resume of what a pause has paused.
+
+    `timeout`: seconds for each request and for all `retries` together, None is the client's.
+    `settle`: seconds for which those are watched who may yet be paused. `verify`: look at the
+    status afterwards; of those in `kinds` (worker id to kind), or of all.
+    """
 
     def __init__(
         self,
@@ -33,14 +55,26 @@ class Resume:
         routes: PauseRoutes,
         timeout: float | None,
         retries: int,
+        settle: float = 3.0,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rl, self._routes, self._timeout, self._retries = rl, routes, timeout, retries
-        self._sleep, self._clock = sleep, clock
+        self._settle, self._sleep, self._clock = settle, sleep, clock
+        self._too_early: list[Target] = []
 
-    def run(self, pause: Pause, selector: str | Selector) -> None:
-        """Resume, and write down in `pause` who answered; raises when somebody did not."""
+    def run(
+        self,
+        pause: Pause,
+        selector: str | Selector,
+        verify: "Verify | None" = None,
+        learn: Callable[[], None] | None = None,
+    ) -> None:
+        """Resume, and write down in `pause` who is proven to run; raises when somebody is not.
+
+        `learn` finds out who may have been paused, where the pause has not told: once the
+        first resume is sent.
+        """
         started = self._clock()
         error: RlError | None = None
         result = FanoutResult()
@@ -49,12 +83,15 @@ class Resume:
         except FanoutError as partial:
             error, result = partial, partial.result
         except RlError as failed:
-            error = failed
-        self._settle(pause, result)
-        asked = error is None or isinstance(error, FanoutError) or error.code not in _NOBODY_ASKED
+            error, result = failed, failed.answered or FanoutResult()
+        if learn:
+            learn()
+        self._note(pause, result)
         if pause.concerned:
+            asked = error is None or not nobody_was_asked(error)
             self._rescue(pause, result, everybody_was_asked=asked and not isinstance(error, FanoutError))
             self._retry(pause, started)
+            self._watch(pause, verify)
         self._conclude(pause, error)
 
     def _fanout(self, selector: str | Selector, timeout: float | None = None) -> FanoutResult:
@@ -62,20 +99,24 @@ class Resume:
         body = self._routes.resume_body
         return self._rl.fanout(self._routes.resume, body, selector=selector, timeout=timeout)
 
-    def _settle(self, pause: Pause, result: FanoutResult) -> None:
+    def _note(self, pause: Pause, result: FanoutResult) -> None:
         """Write down who answered a resume."""
         answered = succeeded(result)
         known = pause.concerned
         pause.joined.extend(others(answered, [*known, *pause.joined]))
         by_url = {target.url: target for target in known}
-        pause.restarted[len(pause.restarted) :] = [
+        pause.restarted.extend(
             t
             for t in answered
             if t.url in by_url and by_url[t.url].worker_id != t.worker_id and t not in pause.restarted
-        ]
+        )
         still = others(known, [*answered, *pause.resumed])
         pause.resumed[:] = [t for t in known if t not in still]
         pause.still_paused[:] = still
+        early = [Target(f.worker_id, f.url) for f in result.failed if f.status in self._routes.too_early]
+        self._too_early = [t for t in still if t not in others(still, early)]
+        lost = [Target(f.worker_id, f.url) for f in result.failed if f.error == "upstream_unreachable"]
+        pause.unreachable[:] = [t for t in still if t not in others(still, lost)]
 
     def _rescue(self, pause: Pause, result: FanoutResult, *, everybody_was_asked: bool) -> None:
         """Resume by themselves those whom the fan-out has not asked."""
@@ -99,20 +140,72 @@ class Resume:
             gap = min(gap * 2, _LAST_GAP)
             self._one_by_one(pause, pause.still_paused, left)
 
+    def _watch(self, pause: Pause, verify: "Verify | None") -> None:
+        """Look at those who are in doubt until `settle` seconds have passed; resume who does not run."""
+        late = others(pause.uncertain, pause.left)
+        doubted = verify.wanted(pause.resumed) if verify else []
+        waiting = [*late, *others([*doubted, *self._too_early], late)]
+        end, gap = self._clock() + self._settle, _FIRST_LOOK
+        while waiting:
+            last = self._clock() >= end
+            seen = self._look(waiting)
+            # A pause is sent once: who was seen paused has had it, and no other is on its way.
+            late = [t for t in late if seen.get(t) != PAUSED]
+            steps = {t: _step(seen.get(t), t in late, t in pause.resumed, last) for t in waiting}
+            self._settled(pause, [t for t in waiting if steps[t] == _PROVEN])
+            waiting = [t for t in waiting if steps[t] != _PROVEN]
+            again = [t for t in waiting if steps[t] == _AGAIN]
+            if again:
+                self._one_by_one(pause, again, _LOOK_SECONDS)
+            if last:
+                self._give_up(pause, waiting, late)
+                return
+            if waiting:
+                self._sleep(max(0.0, min(gap, end - self._clock())))
+                gap = min(gap * 1.6, _LAST_LOOK)
+
+    def _give_up(self, pause: Pause, waiting: Sequence[Target], late: Sequence[Target]) -> None:
+        """The time is over: one last look, and who is not proven to run is named."""
+        seen = self._look(waiting) if waiting else {}
+        late = [t for t in late if seen.get(t) != PAUSED]
+        steps = {t: _step(seen.get(t), t in late, t in pause.resumed, last=True) for t in waiting}
+        proven = [t for t in waiting if steps[t] == _PROVEN]
+        pause.resumed[:] = others(pause.resumed, others(waiting, proven))
+        self._settled(pause, proven)
+        silent = [t for t in pause.still_paused if seen.get(t) == UNREACHABLE]
+        pause.unreachable[:] = [*pause.unreachable, *others(silent, pause.unreachable)]
+
+    def _settled(self, pause: Pause, proven: Sequence[Target]) -> None:
+        pause.resumed[:] = [t for t in pause.concerned if t in pause.resumed or t in proven]
+        pause.still_paused[:] = [t for t in pause.concerned if t not in pause.resumed]
+        pause.unreachable[:] = others(pause.unreachable, proven)
+
+    def _look(self, targets: Sequence[Target]) -> dict[Target, str]:
+        """The status of each, as far as it can be read."""
+        try:
+            workers = self._rl.workers(timeout=_LOOK_SECONDS)
+            kinds = status.kinds_of(workers)
+            now = _now(targets, [Target(w.id, w.url) for w in workers])
+            found = status.read(self._rl, {t.worker_id: kinds[t.worker_id] for t in now.values()}, _LOOK_SECONDS)
+        except RlError:
+            return {}
+        return {target: found[one.worker_id] for target, one in now.items()}
+
     def _one_by_one(self, pause: Pause, targets: Sequence[Target], timeout: float | None) -> None:
         """Resume these by the ids they have now; who is unknown to the gateway has left."""
         try:
             known = [Target(w.id, w.url) for w in self._rl.workers(timeout=timeout)]
-            ids, urls = {t.worker_id for t in known}, {t.url: t for t in known}
-            now = [t if t.worker_id in ids else urls[t.url] for t in targets if t.worker_id in ids or t.url in urls]
-            pause.left[:] = others(targets, now)
+            now = _now(targets, known)
+            pause.left[:] = [*others(pause.left, targets), *(t for t in targets if t not in now)]
             if now:
-                selector = Selector((Term("id", "in", tuple(t.worker_id for t in now)),))
-                self._settle(pause, self._fanout(selector, timeout))
+                selector = Selector((Term("id", "in", tuple(t.worker_id for t in now.values())),))
+                self._note(pause, self._fanout(selector, timeout))
         except FanoutError as partial:
-            self._settle(pause, partial.result)
-        except RlError:
-            pass  # they stay in still_paused, and are named
+            self._note(pause, partial.result)
+        except RlError as failed:
+            # The others stay in still_paused, and are named.
+            if failed.answered:
+                self._note(pause, failed.answered)
 
     def _conclude(self, pause: Pause, error: RlError | None) -> None:
         if pause.still_paused:
@@ -123,6 +216,40 @@ class Resume:
                 _raise(error)
         elif error is not None and not pause.resumed:
             _raise(error)
+
+
+class Verify:
+    """Whose status is looked at after a pause and after a resume: of everybody, or of some `ids`."""
+
+    def __init__(self, ids: frozenset[str] | None = None) -> None:
+        self._ids = ids
+
+    def wanted(self, targets: Sequence[Target]) -> list[Target]:
+        """Those of the targets whose status is wanted."""
+        return [t for t in targets if self._ids is None or t.worker_id in self._ids]
+
+
+_PROVEN, _AGAIN, _WAIT = "proven", "resume it again", "wait"
+
+
+def _step(seen: str | None, late: bool, answered: bool, last: bool) -> str:
+    """What to do about an engine in doubt.
+
+    `seen` is its status, None when it could not be read; `late`: a pause may be on its way to
+    it; `answered`: it has answered a resume; `last`: there is no more time.
+    """
+    if seen in (RUNNING, ASLEEP):
+        return _WAIT if late and not last else _PROVEN
+    if seen in (PAUSED, UNREACHABLE) or late or not answered:
+        return _AGAIN
+    return _PROVEN  # it can't tell, and has answered a resume behind which no pause can come
+
+
+def _now(targets: Sequence[Target], known: Sequence[Target]) -> dict[Target, Target]:
+    """By which id and URL each target goes now: the same id, or the same URL under another."""
+    ids, urls = {t.worker_id: t for t in known}, {t.url: t for t in known}
+    found = ((t, ids.get(t.worker_id) or urls.get(t.url)) for t in targets)
+    return {target: now for target, now in found if now is not None}
 
 
 def _raise(error: RlError) -> NoReturn:
@@ -139,16 +266,6 @@ def _lost(result: FanoutResult, everybody_was_asked: bool) -> bool:
 
 
 def _named(pause: Pause) -> str:
-    return f"still_paused: {len(pause.still_paused)} engines did not resume: {', '.join(map(str, pause.still_paused))}"
-
-
-def remedy(pause: Pause, routes: PauseRoutes, base_url: str) -> str:
-    """One line that says who is stuck and how to free them."""
-    gone, known = pause.left, others(pause.still_paused, pause.left)
-    lines = []
-    if known:
-        ids = ",".join(target.worker_id for target in known)
-        lines.append(f"smg rl resume --smg {base_url} --selector 'id in ({ids})'")
-    body = "" if routes.resume_body is None else " -H 'Content-Type: application/json' -d '{}'"
-    lines += [f"curl -X POST {target.url}/{routes.resume}{body}" for target in gone]
-    return f"still paused: {', '.join(map(str, pause.still_paused))}; free them with: {'; '.join(lines)}"[:1500]
+    shown = ", ".join(map(str, pause.still_paused[:8]))
+    more = f" and {len(pause.still_paused) - 8} more" if len(pause.still_paused) > 8 else ""
+    return f"still_paused: {len(pause.still_paused)} engines are not proven to run: {shown}{more}"

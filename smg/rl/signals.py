@@ -1,42 +1,167 @@
 """Interrupts that are held back until a resume has ended, and how one error hangs behind another."""
 
+import contextlib
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
+
+_Handler = Callable[[int, FrameType | None], object]
+
+_REDELIVER_SECONDS = 0.001
 
 
 class HeldInterrupts:
-    """Within its `with`, the first exception that a handler of SIGINT or SIGTERM raises waits
-    for the end of the block; a second one does not. Only the main thread is ever interrupted."""
+    """Holds back what signal handlers raise while a `paused` enters or leaves.
 
-    def __enter__(self) -> None:
-        self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
-        self._interrupt: BaseException | None = None
-        self._let_through = False
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                handler = signal.getsignal(number)
-                if callable(handler):
-                    self._handlers[number] = handler
-                    signal.signal(number, self._arrived)
+    From `install` to `uninstall` every handler of the main thread runs through here. What
+    the first one raises outside the block is kept until `uninstall`, which gives it back;
+    `began` is called so that what is in flight can be cut short. What a second one raises
+    goes through, after `name` has told it who may be left paused. In the block nothing is
+    held. In other threads there is nothing to hold: only the main thread is interrupted.
 
-    def _arrived(self, number: int, frame: FrameType | None) -> None:
-        try:
-            self._handlers[number](number, frame)
-        except BaseException as interrupt:
-            if self._interrupt is not None:
-                self._let_through = True
-                raise
-            self._interrupt = interrupt
+    `inside` are the code objects of `__enter__` and `__exit__` of `owner`: Python may run a
+    handler at their very first and last instruction, which no `try` covers.
+    """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self,
+        owner: object,
+        inside: tuple[CodeType, ...],
+        began: Callable[[], None],
+        name: Callable[[BaseException], object],
     ) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        if self._interrupt is not None and not self._let_through:
-            raise self._interrupt
+        self._owner, self._inside, self._began, self._name = owner, inside, began, name
+        self._handlers: dict[int, tuple[_Handler, _Handler]] = {}
+        self._caller: FrameType | None = None
+        self._in_block = False
+        self._redelivery: threading.Thread | None = None
+        self._sent_again = False
+        self.pending: BaseException | None = None
+
+    def install(self, caller: FrameType | None) -> None:
+        """Begin to hold; `caller` is the frame that has the `with`."""
+        self._caller = caller
+        try:
+            self._wrap()
+        except BaseException:
+            self._unwrap()
+            raise
+
+    def enter_block(self) -> None:
+        """From now on what is raised in the block is not held."""
+        self._in_block = True
+
+    def leave_block(self) -> None:
+        """Hold again, what handlers of the block's own making raise too."""
+        self._in_block = False
+        self._wrap()
+
+    def uninstall(self) -> BaseException | None:
+        """End it: every handler is what it was. Gives what was held back."""
+        interrupt: BaseException | None = None
+        while self._handlers:
+            try:
+                self._unwrap()
+            except BaseException as late:  # the resume has ended: it may go on its way
+                interrupt = late
+        self._caller = None
+        if self._redelivery is not None:
+            self._redelivery.join()
+        return self.pending or interrupt
+
+    def _wrap(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            known = self._handlers.get(number)
+            if callable(handler) and not (known and handler is known[0]):
+                self._handlers[number] = (_through(self, handler), handler)
+                signal.signal(number, self._handlers[number][0])
+
+    def _unwrap(self) -> None:
+        for number, (ours, theirs) in list(self._handlers.items()):
+            if signal.getsignal(number) is ours:
+                signal.signal(number, theirs)
+            del self._handlers[number]
+
+    def arrived(self, handler: _Handler, number: int, frame: FrameType | None) -> None:
+        """Run a handler, and decide about what it raises."""
+        if self._sent_again:
+            self._sent_again = False
+            if self.pending is not None and self._in_block and not self._held_here(frame):
+                interrupt, self.pending = self.pending, None
+                raise interrupt
+            return
+        try:
+            handler(number, frame)
+        except BaseException as interrupt:
+            if self._in_block and not self._held_here(frame):
+                raise
+            if self.pending is not None:
+                self._name(interrupt)
+                raise
+            self.pending = interrupt
+            if self._in_block:
+                self._redeliver(number)
+            else:
+                self._began()
+
+    def _held_here(self, frame: FrameType | None) -> bool:
+        """Whether an exception at this place would miss the `with`: in its `__enter__` or `__exit__`, or between."""
+        if frame is self._caller and frame is not None and _at_the_end_of_a_with(frame):
+            return True
+        while frame is not None:
+            if frame.f_code in self._inside and frame.f_locals.get("self") is self._owner:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _redeliver(self, number: int) -> None:
+        """Send the signal again until the main thread is where the interrupt can be raised."""
+        main = threading.main_thread().ident
+
+        def send() -> None:
+            while self.pending is not None and self._in_block and main is not None:
+                self._sent_again = True
+                signal.pthread_kill(main, number)
+                time.sleep(_REDELIVER_SECONDS)
+
+        self._redelivery = threading.Thread(target=send, name="interrupt", daemon=True)
+        self._redelivery.start()
+
+
+def _through(held: HeldInterrupts, handler: _Handler) -> _Handler:
+    def arrived(number: int, frame: FrameType | None) -> None:
+        held.arrived(handler, number, frame)
+
+    return arrived
+
+
+def _at_the_end_of_a_with(frame: FrameType) -> bool:
+    """Whether the block of a `with` is left and its `__exit__` not yet called.
+
+    Only Python 3.10 runs handlers there; from 3.11 on the call is the next place.
+    """
+    if sys.version_info >= (3, 11):
+        return False
+    import dis
+
+    error = sys.exc_info()[1]
+    trace = error.__traceback__ if error else None
+    if trace and trace.tb_frame is frame and trace.tb_lasti == frame.f_lasti:
+        return True  # an exception is on its way from here to whoever handles it
+    names = [dis.opname[op] for op in frame.f_code.co_code[frame.f_lasti : frame.f_lasti + 12 : 2]]
+    following = names[1:]
+    # After the block: POP_BLOCK, three times None, the call.
+    with contextlib.suppress(ValueError):
+        call = following.index("CALL_FUNCTION")
+        between = {"POP_BLOCK", "LOAD_CONST", "DUP_TOP", "ROT_TWO", "ROT_THREE", "ROT_FOUR"}
+        return names[0] in between and set(following[:call]) <= between and "DUP_TOP" in names[: call + 1]
+    return False
 
 
 class TerminationExits:
@@ -73,6 +198,10 @@ def hang(second: BaseException, *, behind: BaseException) -> None:
 
 
 def note(error: BaseException, text: str) -> None:
-    """Add a line that a traceback shows, from Python 3.11 on."""
+    """Add a line that a traceback shows; before Python 3.11 it goes to the end of the message."""
     if hasattr(error, "add_note"):
         error.add_note(text)
+    elif error.args and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]}\n{text}", *error.args[1:])
+    else:
+        error.args = (text, *error.args)
