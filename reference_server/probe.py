@@ -33,8 +33,7 @@ def probe(ask: Ask, runtime: str | None) -> Findings | None:
 
     `runtime` is the kind when the registration names it.
     """
-    health = ask("/health")
-    if health is None or not health.succeeded:
+    if not _lives(ask):
         return None
     model = _first_model(_object(ask("/v1/models")) or {})
     engine = runtime or _kind(ask, model)
@@ -48,6 +47,17 @@ def probe(ask: Ask, runtime: str | None) -> Findings | None:
     named = {"served_model_name": model_id, "model_path": _text(model.get("root")) or model_id}
     labels = {**{name: value for name, value in named.items() if value}, **labels}
     return Findings(engine, model_id or "unknown", labels)
+
+
+def _lives(ask: Ask) -> bool:
+    """Whether the engine is there: by its health or, where that stands still, by what it says of itself.
+
+    A paused SGLang answers its health check with nothing for 20 seconds, then with 503.
+    """
+    health = ask("/health")
+    if health is not None and health.status != 503:
+        return health.succeeded
+    return _object(ask("/server_info")) is not None
 
 
 def _kind(ask: Ask, model: Mapping[str, object]) -> str | None:

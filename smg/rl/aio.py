@@ -134,6 +134,10 @@ class AsyncRL:
         """See `RL.expect_weight_version`."""
         await _run(self.rl, lambda rl: rl.expect_weight_version(selector, version, timeout=timeout))
 
+    async def status(self, selector: str | Selector, *, timeout: float | None = None) -> dict[str, str]:
+        """See `RL.status`."""
+        return await _run(self.rl, lambda rl: rl.status(selector, timeout=timeout))
+
     def __repr__(self) -> str:
         return f"Async{self.rl!r}"
 

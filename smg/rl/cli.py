@@ -5,10 +5,11 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from . import display
 from .client import RL
-from .engines import ENGINES
+from .engines import ENGINES, PAUSED, RUNNING
 from .errors import FanoutError, RlConnectionError, RlError, RlTimeoutError, WeightVersionError
 from .pause import paused
 from .results import CallResult, FanoutResult, Worker
@@ -19,7 +20,7 @@ DONE, FAILED, USAGE, NO_ANSWER = 0, 1, 2, 3
 _ROUTES = {name: facts.pause for name, facts in ENGINES.items() if facts.pause}
 _EPILOG = (
     "The gateway is --smg or SMG_URL, the key is read from SMG_ADMIN_TOKEN. "
-    "Exit code: 0 done, 1 some failed or versions differ, 2 usage, 3 no answer."
+    "Exit code: 0 done, 1 some failed, do not run or differ, 2 usage, 3 no answer."
 )
 
 
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", 130)
     _show(value, a.json)
-    return FAILED if isinstance(value, CallResult) and not value.ok else DONE
+    return DONE if _good(value) else FAILED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,7 +82,13 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--worker", required=True, metavar="ID")
     add("fanout", "call every engine that matches", what, some)
     add("pause", "pause every engine that matches", some, routes, mode)
-    add("resume", "resume every engine that matches: the remedy after a killed trainer", some, routes)
+    resume = add("resume", "resume every engine that matches: the remedy after a killed trainer", routes)
+    whom = resume.add_mutually_exclusive_group(required=True)
+    whom.add_argument("--selector", metavar="SELECTOR", help="such as engine=sglang")
+    whom.add_argument(
+        "--engine-url", metavar="URL", help="one engine at its own address, without a gateway (key in SMG_ENGINE_KEY)"
+    )
+    add("status", "whether each engine runs, as it says itself", some)
     refit = add("refit", "pause, load a checkpoint from disk, resume, check", some, mode)
     refit.add_argument("--model-path", required=True, metavar="PATH")
     refit.add_argument("--weight-version", required=True, metavar="V")
@@ -109,7 +116,11 @@ def _pause(rl: RL, a: argparse.Namespace) -> FanoutResult:
     return rl.fanout(routes.pause, body, selector=a.selector, params=params)
 
 
-def _resume(rl: RL, a: argparse.Namespace) -> FanoutResult:
+def _resume(rl: RL, a: argparse.Namespace) -> "FanoutResult | Freed":
+    if a.engine_url is not None:
+        from .direct import resume
+
+        return Freed(*resume(a.engine_url, a.engine, os.environ.get("SMG_ENGINE_KEY"), a.timeout))
     routes = _ROUTES[a.engine]
     return rl.fanout(routes.resume, routes.resume_body, selector=a.selector)
 
@@ -128,7 +139,27 @@ def _versions(rl: RL, a: argparse.Namespace) -> Mapping[str, str | None]:
     return rl.weight_versions(a.selector)
 
 
-_Value = list[Worker] | Worker | CallResult | FanoutResult | Mapping[str, str | None]
+def _status(rl: RL, a: argparse.Namespace) -> "Statuses":
+    return Statuses(rl.status(a.selector), {worker.id: worker.url for worker in rl.match(a.selector)})
+
+
+@dataclass(frozen=True)
+class Statuses:
+    """The status of each engine, and the URL of each."""
+
+    statuses: Mapping[str, str]
+    urls: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Freed:
+    """What an engine answered to a resume, and whether it runs."""
+
+    answer: CallResult
+    status: str
+
+
+_Value = list[Worker] | Worker | CallResult | FanoutResult | Mapping[str, str | None] | Statuses | Freed
 
 _COMMANDS: Mapping[str, Callable[[RL, argparse.Namespace], _Value]] = {
     "workers": lambda rl, a: rl.workers(),
@@ -138,13 +169,28 @@ _COMMANDS: Mapping[str, Callable[[RL, argparse.Namespace], _Value]] = {
     "fanout": lambda rl, a: rl.fanout(a.path, a.body, selector=a.selector, method=a.method, params=a.param),
     "pause": _pause,
     "resume": _resume,
+    "status": _status,
     "refit": _refit,
     "versions": _versions,
 }
 
 
+def _good(value: _Value) -> bool:
+    if isinstance(value, Freed):
+        return value.answer.ok and value.status != PAUSED
+    if isinstance(value, Statuses):
+        return set(value.statuses.values()) <= {RUNNING}
+    return not isinstance(value, CallResult) or value.ok
+
+
 def _show(value: _Value, as_json: bool) -> None:
-    print(display.as_json(value) if as_json else display.for_people(value))
+    if isinstance(value, Statuses):
+        print(display.as_json(value.statuses) if as_json else display.statuses(value.statuses, value.urls))
+    elif isinstance(value, Freed):
+        said = {"status": value.status, "http_status": value.answer.status, "body": value.answer.body}
+        print(display.as_json(said) if as_json else f"{display.for_people(value.answer)}\nstatus: {value.status}")
+    else:
+        print(display.as_json(value) if as_json else display.for_people(value))
 
 
 def _fail(problem: RlError, code: int) -> int:

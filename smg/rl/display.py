@@ -70,6 +70,14 @@ def versions(found: Mapping[str, str | None], expected: str | None = None) -> st
     return table([["ID", "WEIGHT VERSION", ""], *lines]) if lines else "no workers"
 
 
+def statuses(found: Mapping[str, str], urls: Mapping[str, str]) -> str:
+    """One line a worker, those that do not run first; then the count."""
+    rows = sorted(found, key=lambda key: (found[key] == "running", found[key], key))
+    lines = [[key, urls.get(key, "-"), found[key]] for key in rows]
+    count = f"{sum(status == 'running' for status in found.values())} of {len(found)} run"
+    return "\n".join([table([["ID", "URL", "STATUS"], *lines]), count]) if lines else "no workers"
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -209,7 +209,7 @@ class paused(contextlib.ContextDecorator):
         self._termination.__enter__()
         try:
             self._interrupts.install(_caller())
-            self._finalizer = weakref.finalize(self, self._duty.discharge)
+            self._finalizer = weakref.finalize(self, _lost, self._duty, self._interrupts)
             self._send_pause()
             self._verify_pause()
             if self._interrupts.pending is not None:
@@ -373,6 +373,12 @@ class paused(contextlib.ContextDecorator):
 
 _GLANCE_SECONDS = 5.0
 """How long the status may take that nobody has asked for by name."""
+
+
+def _lost(duty: Duty, interrupts: HeldInterrupts) -> None:
+    """The finalizer of a `paused` that never came to its end."""
+    duty.discharge()
+    interrupts.uninstall()
 
 
 def _caller() -> FrameType | None:

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
 
@@ -33,7 +34,9 @@ class HeldInterrupts:
         began: Callable[[], None],
         name: Callable[[BaseException], object],
     ) -> None:
-        self._owner, self._inside, self._began, self._name = owner, inside, began, name
+        # Weak: a `paused` that nobody has any more must reach its finalizer.
+        self._owner = weakref.ref(owner)
+        self._inside, self._began, self._name = inside, began, name
         self._handlers: dict[int, tuple[_Handler, _Handler]] = {}
         self._caller: FrameType | None = None
         self._in_block = False
@@ -43,7 +46,7 @@ class HeldInterrupts:
 
     def install(self, caller: FrameType | None) -> None:
         """Begin to hold; `caller` is the frame that has the `with`."""
-        self._caller = caller
+        self._caller = caller if sys.version_info < (3, 11) else None
         try:
             self._wrap()
         except BaseException:
@@ -62,7 +65,7 @@ class HeldInterrupts:
     def uninstall(self) -> BaseException | None:
         """End it: every handler is what it was. Gives what was held back."""
         interrupt: BaseException | None = None
-        while self._handlers:
+        while self._handlers and threading.current_thread() is threading.main_thread():
             try:
                 self._unwrap()
             except BaseException as late:  # the resume has ended: it may go on its way
@@ -115,7 +118,7 @@ class HeldInterrupts:
         if frame is self._caller and frame is not None and _at_the_end_of_a_with(frame):
             return True
         while frame is not None:
-            if frame.f_code in self._inside and frame.f_locals.get("self") is self._owner:
+            if frame.f_code in self._inside and frame.f_locals.get("self") is self._owner():
                 return True
             frame = frame.f_back
         return False

@@ -8,6 +8,7 @@ import pytest
 
 from reference_server import Fleet, MockEngine
 from smg.rl import RL, FanoutError, Pause, RlError, Target, paused
+from smg.rl.quarantine import watchers
 
 ALL = "engine=sglang"
 STEP = {"model_path": "/ckpt/step-42", "weight_version": "42"}
@@ -169,7 +170,7 @@ def test_quarantine_resumes_only_those_whose_refit_succeeded() -> None:
                 rl.fanout("update_weights_from_disk", STEP, selector=ALL)
         assert [*states(fleet), bad.state] == ["running", "running", "paused"]
         assert pause.quarantined == failed.value.still_paused == [Target(worker_id, bad.url)]
-        assert rl.listeners == []
+        assert watchers() == []
         rl.fanout("continue_generation", {}, selector=f"id={worker_id}")
 
 
