@@ -77,11 +77,13 @@ class Duty:
         pause.uncertain[:] = others(pause.uncertain, bad)
         return Selector((Term("id", "in", tuple(t.worker_id for t in good)),)) if good else None
 
-    def _learn_names(self) -> None:
-        """Everybody who matches may have been paused: put them down by name."""
-        # Whatever goes wrong here must not stand in the way of the resume.
-        with contextlib.suppress(Exception):
+    def _learn_names(self) -> bool:
+        """Everybody who matches may have been paused: put them down by name; whether that could be done."""
+        try:
             self.pause.uncertain[:] = [Target(w.id, w.url) for w in self.rl.match(self.selector)]
+        except Exception:  # whatever goes wrong here must not stand in the way of the resume
+            return False
+        return True
 
     def _verifying(self) -> Verify | None:
         if self._verify is False:
@@ -102,12 +104,12 @@ class Duty:
     def name(self, error: BaseException) -> bool:
         """Put on an error who is stuck, and what frees them; whether somebody is."""
         stuck = self.stuck
-        nameless = self.everybody and not self.pause.concerned and not self.settled
+        nameless = self.everybody and not self.settled
         if not stuck and not nameless:
             return False
         self.pause.still_paused[:] = others(stuck, self.pause.quarantined)
         base_url = getattr(self.rl, "base_url", "URL")
-        lost = nameless or isinstance(error, ConnectionError)
+        lost = nameless or self._resume.gateway_lost
         text = remedy(self.pause, self.routes, base_url, self.selector, gateway_lost=lost)
         self.pause.still_paused[:] = stuck
         with contextlib.suppress(AttributeError):
@@ -193,7 +195,7 @@ class paused(contextlib.ContextDecorator):
         self._termination = TerminationExits() if self._sigterm else contextlib.nullcontext()
         inside = (paused.__enter__.__code__, paused.__exit__.__code__)
         self._interrupts = HeldInterrupts(self, inside, self._abort, self._duty.name)
-        self._finalizer: weakref.finalize[[], paused] | None = None
+        self._finalizer: weakref.finalize[[Duty, HeldInterrupts], paused] | None = None
 
     @property
     def resume_sent(self) -> bool:

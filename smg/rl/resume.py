@@ -62,18 +62,20 @@ class Resume:
         self._rl, self._routes, self._timeout, self._retries = rl, routes, timeout, retries
         self._settle, self._sleep, self._clock = settle, sleep, clock
         self._too_early: list[Target] = []
+        self.gateway_lost = False
+        """Whether the last resume got no report: the ids may mean nothing to the next gateway."""
 
     def run(
         self,
         pause: Pause,
         selector: str | Selector,
         verify: "Verify | None" = None,
-        learn: Callable[[], None] | None = None,
+        learn: Callable[[], bool] | None = None,
     ) -> None:
         """Resume, and write down in `pause` who is proven to run; raises when somebody is not.
 
-        `learn` finds out who may have been paused, where the pause has not told: once the
-        first resume is sent.
+        `learn` finds out who may have been paused, where the pause has not told, once the
+        first resume is sent; whether it could.
         """
         started = self._clock()
         error: RlError | None = None
@@ -84,20 +86,39 @@ class Resume:
             error, result = partial, partial.result
         except RlError as failed:
             error, result = failed, failed.answered or FanoutResult()
-        if learn:
-            learn()
+        known = self._learn(pause, result, learn) if learn else True
         self._note(pause, result)
         if pause.concerned:
             asked = error is None or not nobody_was_asked(error)
             self._rescue(pause, result, everybody_was_asked=asked and not isinstance(error, FanoutError))
             self._retry(pause, started)
             self._watch(pause, verify)
+        if not known:
+            _raise(error or RlError(_nameless(selector), code="still_paused"))
         self._conclude(pause, error)
+
+    def _learn(self, pause: Pause, result: FanoutResult, learn: Callable[[], bool]) -> bool:
+        """Put down by name whom a pause of unknown fate may have reached; tries for `settle` seconds."""
+        end, gap = self._clock() + self._settle, _FIRST_LOOK
+        while not (known := learn()) and self._clock() < end:
+            self._sleep(min(gap, max(0.0, end - self._clock())))
+            gap = min(gap * 1.6, _LAST_LOOK)
+        # One that has left since was there when the resume reached it.
+        reached = [*succeeded(result), *(Target(f.worker_id, f.url) for f in result.failed)]
+        pause.uncertain.extend(others(reached, pause.uncertain))
+        return known
 
     def _fanout(self, selector: str | Selector, timeout: float | None = None) -> FanoutResult:
         timeout = self._timeout if timeout is None else timeout
         body = self._routes.resume_body
-        return self._rl.fanout(self._routes.resume, body, selector=selector, timeout=timeout)
+        self.gateway_lost = True
+        try:
+            result = self._rl.fanout(self._routes.resume, body, selector=selector, timeout=timeout)
+        except RlError as error:
+            self.gateway_lost = not isinstance(error, FanoutError) and not 300 <= error.status < 500
+            raise
+        self.gateway_lost = False
+        return result
 
     def _note(self, pause: Pause, result: FanoutResult) -> None:
         """Write down who answered a resume."""
@@ -149,8 +170,7 @@ class Resume:
         while waiting:
             last = self._clock() >= end
             seen = self._look(waiting)
-            # A pause is sent once: who was seen paused has had it, and no other is on its way.
-            late = [t for t in late if seen.get(t) != PAUSED]
+            late = self._doubt(pause, late, seen)
             steps = {t: _step(seen.get(t), t in late, t in pause.resumed, last) for t in waiting}
             self._settled(pause, [t for t in waiting if steps[t] == _PROVEN])
             waiting = [t for t in waiting if steps[t] != _PROVEN]
@@ -167,13 +187,20 @@ class Resume:
     def _give_up(self, pause: Pause, waiting: Sequence[Target], late: Sequence[Target]) -> None:
         """The time is over: one last look, and who is not proven to run is named."""
         seen = self._look(waiting) if waiting else {}
-        late = [t for t in late if seen.get(t) != PAUSED]
+        late = self._doubt(pause, late, seen)
         steps = {t: _step(seen.get(t), t in late, t in pause.resumed, last=True) for t in waiting}
         proven = [t for t in waiting if steps[t] == _PROVEN]
         pause.resumed[:] = others(pause.resumed, others(waiting, proven))
         self._settled(pause, proven)
         silent = [t for t in pause.still_paused if seen.get(t) == UNREACHABLE]
         pause.unreachable[:] = [*pause.unreachable, *others(silent, pause.unreachable)]
+
+    def _doubt(self, pause: Pause, late: Sequence[Target], seen: dict[Target, str]) -> list[Target]:
+        """Who is seen paused has not resumed; those to whom a pause may still be on its way."""
+        paused = [t for t, status in seen.items() if status == PAUSED]
+        pause.resumed[:] = others(pause.resumed, paused)
+        # A pause is sent once: who was seen paused has had it.
+        return others(late, paused)
 
     def _settled(self, pause: Pause, proven: Sequence[Target]) -> None:
         pause.resumed[:] = [t for t in pause.concerned if t in pause.resumed or t in proven]
@@ -263,6 +290,10 @@ def _raise(error: RlError) -> NoReturn:
 def _lost(result: FanoutResult, everybody_was_asked: bool) -> bool:
     """Whether the fan-out may have reached everybody although no answer came."""
     return everybody_was_asked and not result.total
+
+
+def _nameless(selector: str | Selector) -> str:
+    return f"still_paused: engines that match {selector} may be paused, and the gateway does not tell which"
 
 
 def _named(pause: Pause) -> str:

@@ -1,0 +1,155 @@
+"""Every run of a `paused` over a `World` with up to so many faults, and the laws that hold after each."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from smg.rl import RL, Pause, PauseRoutes, RlError, paused
+from smg.rl.engines import ENGINES
+from smg.rl.resume import Resume
+
+from .world import DEATHS, EVENTS, GATEWAY, OF_ENGINES, OF_REQUESTS, REFIT, Died, Fault, World
+
+READS = ("workers", "ready", "model_info", "is_paused", "is_sleeping", "metrics")
+BROKEN_READS = ("not connected", "garbled", "restarted", "interrupted before")
+"""What can happen to a request that changes nothing: everything else looks like one of these."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to use `paused`."""
+
+    kind: str
+    routes: PauseRoutes
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.kind, *(f"{key}={value}" for key, value in self.options.items())])
+
+
+@dataclass
+class Run:
+    """What became of one run."""
+
+    case: Case
+    world: World
+    error: BaseException | None
+    pause: Pause | None
+
+    @property
+    def number(self) -> str:
+        """What replays it."""
+        return ",".join(map(str, self.world.faults)) or "none"
+
+    def problems(self) -> list[str]:
+        """The laws it breaks."""
+        named = set(getattr(self.error, "still_paused", ()))
+        ids = {target.worker_id for target in named}
+        urls = {target.address for target in named}
+        remedy = getattr(self.error, "remedy", None) or ""
+        selected = f"engine={self.case.kind}" in remedy
+        left = [
+            f"engine {engine.name} is left paused, and nobody is told"
+            for engine in self.world.engines
+            if engine.alive
+            and engine.paused
+            and not selected
+            and engine.url not in urls
+            and not any(worker_id.endswith(f"-{engine.name}") for worker_id in ids)
+        ]
+        return [*self.world.broken, *left]
+
+    def told(self) -> str:
+        """The whole of it, for a counterexample."""
+        lines = [f"case: {self.case}", f"faults: {self.number}", *self.world.trace, f"error: {self.error!r}"]
+        return "\n".join([*lines, *(f"BROKEN: {problem}" for problem in self.problems())])
+
+
+def run(case: Case, faults: Sequence[Fault]) -> Run:
+    """One run: pause, a refit in the block, resume."""
+    world = World(case.kind, case.routes, faults)
+    rl = RL(GATEWAY, sender=world)
+    selector = f"engine={case.kind}"
+    error: BaseException | None = None
+    pause: Pause | None = None
+    try:
+        with timeless(paused(rl, selector, routes=case.routes, **case.options), world) as pause:
+            world.in_block = True
+            try:
+                rl.fanout(REFIT[case.kind], {"model_path": "2"}, selector=selector)
+            except Exception:
+                if not case.options.get("quarantine"):
+                    raise
+            finally:
+                world.in_block = False
+    except BaseException as caught:
+        error = caught
+    world.finish_late_calls()
+    return Run(case, world, error, pause)
+
+
+def timeless(manager: paused, world: World) -> paused:
+    """The same `paused` by the clock of the world."""
+    resume: Resume = manager._duty._resume
+    resume._sleep, resume._clock = world.sleep, world.clock
+    return manager
+
+
+def explore(case: Case, faults: int) -> Iterator[Run]:
+    """All runs with up to `faults` faults; a fault is tried at every request there is in a run."""
+    first = run(case, ())
+    yield first
+    frontier = [first]
+    for _ in range(faults):
+        following = []
+        for before in frontier:
+            last = max((fault.number for fault in before.world.faults), default=-1)
+            for fault in possible(before, last):
+                after = run(case, (*before.world.faults, fault))
+                yield after
+                following.append(after)
+        frontier = following
+
+
+def possible(before: Run, last: int) -> Iterator[Fault]:
+    """The faults that may be added to a run, behind the last one it has.
+
+    Engines are alike: a second engine is struck only where the first was struck before.
+    """
+    struck = {fault.engine for fault in before.world.faults if fault.kind not in OF_REQUESTS}
+    engines = sorted(struck | {min({0, 1, 2} - struck)})
+    for number in range(last + 1, before.world.asked):
+        reads = before.world.at[number].rpartition("/")[2] in READS
+        for kind in BROKEN_READS if reads else OF_REQUESTS:
+            if kind not in DEATHS:
+                yield Fault(number, kind)
+        if not reads:
+            for kind, engine in itertools.product(OF_ENGINES, engines):
+                if kind != "well":
+                    yield Fault(number, kind, engine)
+        if not reads or before.world.at[number].endswith("/workers"):
+            for kind, engine in itertools.product(EVENTS, engines):
+                yield Fault(number, kind, engine)
+
+
+def cases() -> list[Case]:
+    """Every kind with its routes and modes, and every option of `paused`."""
+    by_kind = {kind: facts.pause for kind, facts in ENGINES.items() if facts.pause and kind in REFIT}
+    modes = [
+        Case(kind, routes, {"mode": mode})
+        for kind, routes in by_kind.items()
+        for mode in (None, *ENGINES[kind].capabilities.pause_modes)
+    ]
+    options: list[dict[str, Any]] = [
+        {"verify": True},
+        {"verify": False},
+        {"resume_retries": 2},
+        {"quarantine": True},
+        {"settle": 1.0},
+        {"check": True, "mode": "abort"},
+    ]
+    return [*modes, *(Case(kind, by_kind[kind], dict(one)) for kind in ("sglang", "vllm") for one in options)]
+
+
+__all__ = ["Case", "Died", "RlError", "Run", "cases", "explore", "run"]
