@@ -16,7 +16,7 @@ from reference_server.httpd.server import HttpServer
 from reference_server.oidc import JwtPolicy
 from smg.rl import RL, RlError
 
-from .support import ask
+from ..support.scripted_engine import ask
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 ROWS = "/v1/rl/workers"

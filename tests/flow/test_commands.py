@@ -15,7 +15,7 @@ import pytest
 
 from reference_server import MockEngine
 
-from .support import ScriptedEngine, ask, raw, wait_until
+from ..support.scripted_engine import ScriptedEngine, ask, raw, wait_until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "rl" / "refit_from_disk.py"

@@ -14,7 +14,7 @@ from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 from smg.rl import RL, FanoutError
 
-from .support import ask, wait_until
+from ..support.scripted_engine import ask, wait_until
 
 SELECTOR = "engine=sglang"
 

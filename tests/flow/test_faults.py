@@ -13,9 +13,9 @@ from reference_server import Fleet, MockEngine, faults
 from reference_server.engines.faults.fault import Fault
 from smg.rl import RL, FanoutError, RlError, RlTimeoutError, paused
 
-from .mock_support import PROMPT, Aside, aside, ask, generate, post
-from .mock_support import refit as refit_directly
-from .support import raw
+from ..support.asking import PROMPT, Aside, aside, ask, generate, post
+from ..support.asking import refit as refit_directly
+from ..support.scripted_engine import raw
 
 __all__ = ["aside"]
 

@@ -12,8 +12,8 @@ import pytest
 from reference_server import Fleet, Gateway, GatewaySettings, MockEngine, faults
 from smg.rl import RL, RlError, RlTimeoutError, paused
 
-from .mock_support import Aside, aside, post
-from .support import ask, raw, wait_until
+from ..support.asking import Aside, aside, post
+from ..support.scripted_engine import ask, raw, wait_until
 from .test_commands import ENVIRONMENT
 from .test_faults import assert_no_thread_is_left
 

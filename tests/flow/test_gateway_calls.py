@@ -11,7 +11,7 @@ import pytest
 from reference_server import Gateway
 from reference_server.events import CallEnded, FanoutEnded
 
-from .support import ScriptedEngine, ask, raw, wait_until
+from ..support.scripted_engine import ScriptedEngine, ask, raw, wait_until
 
 FANOUT = "/v1/rl/engine/{}?selector=engine%3Dsglang"
 

@@ -14,7 +14,7 @@ from reference_server.engines.state.clock import Steps
 from reference_server.httpd.messages import Body, Caller, Request
 from reference_server.httpd.request_log import Log
 
-from .mock_support import (
+from ..support.asking import (
     PROMPT,
     Aside,
     aside,

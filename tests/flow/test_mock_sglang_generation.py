@@ -4,7 +4,7 @@ import pytest
 
 from reference_server import ManualTicks, MockEngine
 
-from .mock_support import (
+from ..support.asking import (
     PROMPT,
     Aside,
     aside,

@@ -9,7 +9,7 @@ import pytest
 from reference_server import Gateway, ManualTicks, MockEngine
 from smg.rl import RL
 
-from .mock_support import (
+from ..support.asking import (
     PROMPT,
     Answer,
     Aside,
@@ -20,8 +20,8 @@ from .mock_support import (
     spans,
     ticks,
 )
-from .support import ask as ask_url
-from .support import wait_until
+from ..support.scripted_engine import ask as ask_url
+from ..support.scripted_engine import wait_until
 
 __all__ = ["aside", "engine", "slow", "ticks"]
 

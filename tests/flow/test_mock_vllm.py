@@ -9,8 +9,8 @@ import pytest
 from reference_server import Gateway, ManualTicks, MockEngine
 from smg.rl import RL
 
-from .mock_support import JSON, Answer, Aside, aside, ask, port_of, spans, ticks
-from .support import wait_until
+from ..support.asking import JSON, Answer, Aside, aside, ask, port_of, spans, ticks
+from ..support.scripted_engine import wait_until
 
 __all__ = ["aside", "engine", "slow", "ticks"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from reference_server import ManualTicks, MockEngine
 
-from .mock_support import Aside, aside, ask, spans, ticks
+from ..support.asking import Aside, aside, ask, spans, ticks
 from .test_mock_vllm import ASKED, begun, engine, message, ok, post, slow, text
 
 __all__ = ["aside", "engine", "slow", "ticks"]

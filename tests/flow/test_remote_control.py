@@ -15,8 +15,8 @@ import pytest
 from reference_server import Gateway, MockEngine, faults
 from reference_server.engines.remote import KINDS, Remotes
 
-from .mock_support import Aside, aside
-from .support import Answer, ask, wait_until
+from ..support.asking import Aside, aside
+from ..support.scripted_engine import Answer, ask, wait_until
 from .test_commands import assert_one_clear_line, launched, run
 
 __all__ = ["aside"]

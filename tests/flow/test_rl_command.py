@@ -13,7 +13,7 @@ import pytest
 
 from reference_server import Fleet, MockEngine
 
-from .support import ScriptedEngine, wait_until
+from ..support.scripted_engine import ScriptedEngine, wait_until
 
 ROOT = Path(__file__).parents[2]
 ALL = ["--selector", "engine=sglang"]

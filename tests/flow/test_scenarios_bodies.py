@@ -10,8 +10,8 @@ from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 from smg.rl import VLLM, FanoutError, WeightVersionError, paused
 
-from .mock_support import Aside, aside
-from .support import ask
+from ..support.asking import Aside, aside
+from ..support.scripted_engine import ask
 from .test_scenarios_pausing import fleet_of
 
 __all__ = ["aside"]

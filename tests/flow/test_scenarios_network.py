@@ -16,9 +16,9 @@ from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 from smg.rl import RL, RlConnectionError, RlError, paused
 
-from ..wire.misbehave import Script, Server, answer, answering, closing, keeping
-from ..wire.serving import LISTING
-from .support import raw, wait_until
+from ..support.misbehaving_server import Script, Server, answer, answering, closing, keeping
+from ..support.scripted_engine import raw, wait_until
+from ..support.wire_answers import LISTING
 from .test_engines_elsewhere import has_ipv6
 
 ALL = "engine=sglang"

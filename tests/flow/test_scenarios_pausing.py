@@ -11,7 +11,7 @@ from reference_server import Fleet, MockEngine, faults
 from reference_server.health import HealthPolicy
 from smg.rl import SGLANG, VLLM, FanoutError, PauseRoutes, Target, WeightVersionError, aio, paused
 
-from .support import wait_until
+from ..support.scripted_engine import wait_until
 
 ALL = "engine=sglang"
 PAUSE, RESUME, REFIT = "pause_generation", "continue_generation", "update_weights_from_disk"

@@ -28,7 +28,7 @@ from smg.rl import (
     aio,
 )
 
-from .mock_support import Aside, aside
+from ..support.asking import Aside, aside
 from .test_commands import ENVIRONMENT
 
 __all__ = ["aside"]

@@ -5,8 +5,8 @@ import pytest
 from reference_server import Fleet, ManualTicks, faults
 from smg.rl import SGLANG, VLLM, FanoutError, PauseRoutes, RlConnectionError, RlTimeoutError, WeightVersionError, paused
 
-from .mock_support import Aside, aside
-from .support import ask
+from ..support.asking import Aside, aside
+from ..support.scripted_engine import ask
 from .test_scenarios_pausing import fleet_of
 
 __all__ = ["aside"]

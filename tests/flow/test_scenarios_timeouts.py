@@ -16,8 +16,8 @@ import pytest
 from reference_server import Fleet, faults
 from smg.rl import RL, FanoutError, RlTimeoutError, aio, cli, paused
 
-from ..calls import CALLS
-from ..wire.misbehave import Server, answer, dripping
+from ..support.calls import CALLS
+from ..support.misbehaving_server import Server, answer, dripping
 from .test_commands import ENVIRONMENT
 
 ALL = "engine=sglang"

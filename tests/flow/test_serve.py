@@ -14,7 +14,7 @@ import pytest
 
 from smg.rl import RL, paused
 
-from .support import ask, wait_until
+from ..support.scripted_engine import ask, wait_until
 
 ROOT = Path(__file__).parents[2]
 SERVE = [sys.executable, "-m", "smg", "serve"]

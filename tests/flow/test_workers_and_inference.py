@@ -12,7 +12,7 @@ from reference_server.health import HealthPolicy
 from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 
-from .support import ScriptedEngine, ask, raw, streaming, wait_until
+from ..support.scripted_engine import ScriptedEngine, ask, raw, streaming, wait_until
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 

@@ -8,8 +8,7 @@ import trustme
 
 from smg.rl import RL, RlConnectionError, RlError, RlTimeoutError, Worker, paused
 
-from ..unit.scripted import ROW
-from .misbehave import (
+from ..support.misbehaving_server import (
     Peer,
     Script,
     answer,
@@ -21,7 +20,8 @@ from .misbehave import (
     refusing_early,
     silent,
 )
-from .serving import FANNED_OUT, LISTING, Serve
+from ..support.scripted_sender import ROW
+from ..support.wire_answers import FANNED_OUT, LISTING, Serve
 
 AUTHORITY = trustme.CA()
 STRANGER = trustme.CA()

@@ -4,8 +4,8 @@ import json
 import ssl
 from typing import Protocol
 
-from ..unit.scripted import ENVELOPE, REPORT, ROW
-from .misbehave import Script, Server, answer
+from .misbehaving_server import Script, Server, answer
+from .scripted_sender import ENVELOPE, REPORT, ROW
 
 
 class Serve(Protocol):

@@ -9,7 +9,7 @@ import pytest
 
 from smg.rl import Selector, SelectorError
 
-FILE: dict[str, Any] = json.loads((Path(__file__).parent.parent / "vectors" / "selectors.json").read_text("utf-8"))
+FILE: dict[str, Any] = json.loads((Path(__file__).parents[2] / "vectors" / "selectors.json").read_text("utf-8"))
 # Three never reached the selector: their raw `<` and `>` are not a URL, and the answer is no JSON.
 CASES = [case for case in FILE["cases"] if "json" in case["expect"]["responses"][0]]
 

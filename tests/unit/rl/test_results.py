@@ -8,7 +8,7 @@ import pytest
 
 from smg.rl import RL, CallResult, FanoutError, FanoutFailure, FanoutResult, RlError, Worker
 
-from .scripted import ENVELOPE, REPORT, ROW, calling, fanning_out, reply, scripted
+from ...support.scripted_sender import ENVELOPE, REPORT, ROW, calling, fanning_out, reply, scripted
 
 BODIES: list[Any] = [{"success": True}, {"error": "engine's own"}, {}, [], [1], "Cache flushed.\n", "", None, 0, False]
 

@@ -12,7 +12,7 @@ from reference_server.engines.state.machine import CallerGone, EngineState, Engi
 from reference_server.engines.state.traits import Traits
 from reference_server.engines.vllm.features import Features, traits
 
-from .test_engine_state import (
+from .test_machine import (
     answer,
     answer_of,
     aside,

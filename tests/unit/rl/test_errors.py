@@ -28,7 +28,7 @@ from smg.rl import (
 )
 from smg.rl.messages import Failure, Response
 
-from .scripted import GATEWAY, ROW, reply, scripted
+from ...support.scripted_sender import GATEWAY, ROW, reply, scripted
 
 RESULT = FanoutResult(
     {"w0": CallResult("w0", "http://e0:1", 500, 3, {"x": [None, 1.5, "é"]}, truncated=True)},

@@ -26,7 +26,7 @@ from smg import serve
 KINDS = [Config, HealthPolicy, BreakerPolicy, JwtPolicy, EngineOptions]
 PARSERS = {"launch": cli.parser("smg launch"), "serve": serve.parser(), "engine": engine.parser()}
 UNITS = {"sec|interval|timeout|buckets": "seconds", "payload_size": "bytes"}
-GATEWAY_PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"
+GATEWAY_PAGE = Path(__file__).parents[3] / "docs" / "gateway.md"
 
 
 def launch(flags: str) -> Config:

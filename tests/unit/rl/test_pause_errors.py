@@ -7,7 +7,7 @@ import pytest
 
 from smg.rl import CallResult, FanoutError, FanoutFailure, FanoutResult, RlConnectionError, RlError, RlTimeoutError
 
-from .fleet import EVERY_THREAD, PAUSE, RESUME, Fleet, Run, chain, fail, leave
+from ...support.paused_fleet import EVERY_THREAD, PAUSE, RESUME, Fleet, Run, chain, fail, leave
 
 FAILED = FanoutResult({}, [FanoutFailure("w1", "http://e1:1", 500, "upstream_error", "HTTP 500")], 2, 1)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from smg.rl import RL
 
-from ..calls import CALLS
-from .scripted import GATEWAY, Script, calling, fanning_out, reply, scripted
+from ...support.calls import CALLS
+from ...support.scripted_sender import GATEWAY, Script, calling, fanning_out, reply, scripted
 
 BASE_URLS = {
     "http://h:1": "http://h:1",

@@ -8,7 +8,7 @@ import pytest
 from smg.rl import RL, FanoutError, RlConnectionError, RlError, RlTimeoutError
 from smg.rl.messages import Failure, Response
 
-from .scripted import ENVELOPE, GATEWAY, REPORT, fanning_out, reply, scripted
+from ...support.scripted_sender import ENVELOPE, GATEWAY, REPORT, fanning_out, reply, scripted
 
 CALLS: dict[str, tuple[Callable[[RL], object], str]] = {
     "workers": (lambda rl: rl.workers(), f"GET {GATEWAY}/v1/rl/workers"),

@@ -14,7 +14,7 @@ from smg.rl import RL, Selector
 from smg.rl.encoding import Params
 from smg.rl.messages import Request
 
-from .scripted import GATEWAY, REPORT, Script, calling, fanning_out, reply, scripted
+from ...support.scripted_sender import GATEWAY, REPORT, Script, calling, fanning_out, reply, scripted
 
 ALWAYS = {"Accept": "application/json", "User-Agent": f"smg-rl/{__version__}"}
 JSON_TYPE = {"Content-Type": "application/json"}

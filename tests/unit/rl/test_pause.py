@@ -9,7 +9,7 @@ import pytest
 
 from smg.rl import FanoutResult, RlError, Selector, paused
 
-from .fleet import EVERY_THREAD, PAUSE, RESUME, Fleet, Run, fail, leave
+from ...support.paused_fleet import EVERY_THREAD, PAUSE, RESUME, Fleet, Run, fail, leave
 
 
 @pytest.mark.parametrize(

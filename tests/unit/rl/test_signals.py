@@ -11,7 +11,7 @@ import pytest
 
 from smg.rl import RlError, paused
 
-from .fleet import PAUSE, RESUME, Fleet, chain, in_another_thread, leave
+from ...support.paused_fleet import PAUSE, RESUME, Fleet, chain, in_another_thread, leave
 
 
 class Leaving:
