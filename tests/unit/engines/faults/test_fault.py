@@ -1,4 +1,4 @@
-"""Fault values: what they refuse to be, and what each makes of an answer. No sockets."""
+"""Fault values: what they refuse to be, and what each makes of an answer."""
 
 import json
 import math
@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from reference_server import faults
-from reference_server.engines.faults import broken_answers
 from reference_server.engines.faults.fault import Fault
-from reference_server.engines.faults.schedule import Rule, Schedule
 from reference_server.engines.kinds import KINDS
 from reference_server.httpd.messages import Reply
 
@@ -236,18 +234,6 @@ class TestSpoiled:
         assert len(reply.body) > 1000
         assert json.loads(reply.body) == {**DONE, "padding": "x" * 1000}
 
-    @pytest.mark.parametrize(
-        ("reply", "answer"),
-        [
-            (Reply(200), ""),
-            (Reply(200, (), b"text"), "text"),
-            (Reply.of_json(200, None), None),
-            (Reply.of_json(200, [1]), [1]),
-        ],
-    )
-    def test_what_is_no_object_becomes_one(self, reply: Reply, answer: object) -> None:
-        assert json.loads(broken_answers.with_fields(reply, {"a": 1}).body) == {"answer": answer, "a": 1}
-
 
 REFUSED: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (faults.Status, (199,), {}, "status must be 200 to 599, not 199"),
@@ -285,52 +271,3 @@ def test_a_fault_is_a_value(fault: Fault) -> None:
     assert fault == eval(repr(fault), vars(faults))
     with pytest.raises((FrozenInstanceError, TypeError)):
         fault.effect = True  # type: ignore[attr-defined]  # that is the point
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"path": ""}, "path must be a text"),
-        ({"path": 3}, "path must be a text"),
-        ({"times": 0}, "times must be 1 or more, not 0"),
-        ({"times": 1.0}, "times must be 1 or more, not 1.0"),
-        ({"method": ""}, "method must be a text"),
-        ({"probability": 0}, "probability must be more than 0 and at most 1, not 0"),
-        ({"probability": 1.1}, "probability must be"),
-        ({"probability": math.nan}, "probability must be"),
-        ({"probability": True}, "probability must be"),
-        ({"seed": -1}, "seed must be 0 or more, not -1"),
-    ],
-)
-def test_a_rule_that_no_request_can_meet(fields: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Rule("plan", **{"path": "x", **fields})
-
-
-def test_a_rule_knows_its_requests() -> None:
-    assert Rule(0, "flush_cache").concerns("POST", "/flush_cache")
-    assert Rule(0, "/flush_cache", method="post").concerns("POST", "/flush_cache")
-    assert Rule(0, "*").concerns("GET", "/anything/at/all")
-    assert not Rule(0, "flush_cache", method="GET").concerns("POST", "/flush_cache")
-    assert not Rule(0, "flush_cache").concerns("POST", "/flush_cache/")
-
-
-def test_rules_go_by_turns_and_are_used_up() -> None:
-    schedule = Schedule[str]()
-    schedule.add(Rule("first", "x", times=2))
-    schedule.add(Rule("second", "*", times=1))
-    assert [rule.times for rule in schedule.rules] == [2, 1]
-    assert [schedule.take("GET", "/x") for _ in range(4)] == ["first", "first", "second", None]
-    assert schedule.rules == ()
-
-
-def test_a_plan_taken_out_is_met_no_more() -> None:
-    schedule = Schedule[list[int]]()
-    one: list[int] = []
-    same: list[int] = []
-    schedule.add(Rule(one, "x"))
-    schedule.add(Rule(same, "x"))
-    schedule.remove(one)
-    assert schedule.take("GET", "/x") is same
-    schedule.clear()
-    assert schedule.take("GET", "/x") is None

@@ -1,125 +1,13 @@
-"""The state of an engine, without sockets; time passes by hand."""
-
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+"""The state of an engine: pauses, aborts, refits, flushes, memory, and who waits; time passes by hand."""
 
 import pytest
 
-from reference_server.engines.state.batch import DuplicateRequest
-from reference_server.engines.state.clock import ManualTicks, RealTicks
-from reference_server.engines.state.generation import Ending, Generation, Phase, Progress, Span, Wanted
+from reference_server.engines.state.generation import Ending, Phase, Span
 from reference_server.engines.state.machine import CallerGone, EngineState, EngineStopped, Flush, Refit
 from reference_server.engines.state.traits import PAUSE_MODES
-from reference_server.engines.state.weights import decode, encode
 
-PROMPT = "w1 w2 w3"
-
-
-def begin(
-    state: EngineState, id: str = "a", prompt: str = PROMPT, limit: int | None = None, *, ignore_end: bool = False
-) -> Generation:
-    return state.arrive([Wanted(id, encode(prompt), limit, ignore_end)])[0]
-
-
-def step(state: EngineState, count: int = 1) -> None:
-    for _ in range(count):
-        state.step()
-
-
-def now(generation: Generation) -> Progress:
-    return generation.progress(0.0)
-
-
-def answer(state: EngineState, prompt: str = PROMPT, id: str = "answer") -> tuple[int, ...]:
-    """What a request gets if nobody interferes."""
-    generation = begin(state, id, prompt)
-    step(state, 8)
-    return state.results([generation])[0].tokens
-
-
-def answer_of(path: str, version: str, prompt: str = PROMPT) -> tuple[int, ...]:
-    """What a new engine with these weights answers."""
-    return answer(EngineState(path, version), prompt)
-
-
-@pytest.fixture
-def state() -> EngineState:
-    return EngineState("step-1", "1")
-
-
-@pytest.fixture
-def aside() -> Iterator[Callable[..., "Future[object]"]]:
-    """Call something that waits, in another thread."""
-    with ThreadPoolExecutor() as pool:
-        yield pool.submit
-
-
-def wait_until(state: EngineState, condition: Callable[[], bool]) -> None:
-    with state.changed:
-        assert state.changed.wait_for(condition, 10)
-
-
-class TestGenerations:
-    def test_a_token_a_tick_until_the_natural_end(self, state: EngineState) -> None:
-        generation = begin(state)
-        for count in range(8):
-            assert len(now(generation).tokens) == count and now(generation).ending is None
-            step(state)
-        assert now(generation).ending == Ending("stop")
-        step(state)
-        assert len(now(generation).tokens) == 8
-        assert state.in_flight == 0
-
-    @pytest.mark.parametrize(
-        ("limit", "ignore_end", "tokens", "kind"),
-        [
-            (3, False, 3, "length"),
-            (8, False, 8, "length"),
-            (9, False, 8, "stop"),
-            (9, True, 9, "length"),
-            (None, True, 8, "length"),
-        ],
-    )
-    def test_the_limit(self, state: EngineState, limit: int | None, ignore_end: bool, tokens: int, kind: str) -> None:
-        generation = begin(state, limit=limit, ignore_end=ignore_end)
-        step(state, 20)
-        assert len(now(generation).tokens) == tokens and now(generation).ending == Ending(kind)
-
-    def test_no_tokens_wanted_is_over_at_once(self, state: EngineState) -> None:
-        done = now(begin(state, limit=0))
-        assert done.ending == Ending("length") and done.spans == (Span("1", 0, 0),)
-        assert state.in_flight == 0
-
-    def test_path_version_and_prompt_decide_the_answer(self) -> None:
-        assert answer_of("step-1", "1") == answer_of("step-1", "1")
-        answers = {
-            answer_of("step-1", "1"),
-            answer_of("step-2", "1"),
-            answer_of("step-1", "2"),
-            answer_of("step-1", "1", "w1 w2 w4"),
-        }
-        assert len(answers) == 4
-
-    def test_two_of_one_id_are_refused_and_nothing_is_taken_in(self, state: EngineState) -> None:
-        begin(state, "a")
-        for ids in ("ba", "bb"):
-            with pytest.raises(DuplicateRequest) as caught:
-                state.arrive([Wanted(id, encode(PROMPT)) for id in ids])
-            assert caught.value.id == ids[1]
-        assert state.in_flight == 1
-        step(state, 8)
-        begin(state, "a")
-
-    def test_seconds_since_the_arrival(self) -> None:
-        times = iter([10.0, 12.5])
-        state = EngineState("step-1", clock=lambda: next(times))
-        assert state.results([begin(state, limit=0)])[0].seconds == 2.5
-
-    def test_a_cached_prefix_counts_but_never_the_whole_prompt(self, state: EngineState) -> None:
-        prompts = ["w1 w2 w3", "w1 w2 w3", "w1 w2 w9 w9", "w2 w3", ""]
-        cached = [now(begin(state, str(number), prompt)).cached_tokens for number, prompt in enumerate(prompts)]
-        assert cached == [0, 2, 2, 0, 0]
+from ....support.aside import Aside
+from ....support.state_by_hand import answer, answer_of, begin, now, step, wait_for_change
 
 
 class TestPause:
@@ -238,6 +126,39 @@ class TestAbort:
         assert now(generation).ending == Ending("abort") and len(now(generation).tokens) == 2
 
 
+class TestFlush:
+    def test_not_while_something_runs(self, state: EngineState) -> None:
+        begin(state)
+        assert state.flush() is Flush.BUSY and state.flushes == 0
+        step(state, 8)
+        assert state.flush() is Flush.DONE and state.flushes == 1
+
+    def test_the_retracted_do_not_count_unless_it_waits(self, state: EngineState) -> None:
+        begin(state)
+        state.pause("retract")
+        assert state.flush() is Flush.DONE
+        assert state.flush(0.01) is Flush.TIMED_OUT and state.flushes == 1
+
+    def test_it_waits(self, state: EngineState, aside: Aside) -> None:
+        begin(state)
+        flush = aside(state.flush, float("inf"))
+        step(state, 8)
+        assert flush.result(10) is Flush.DONE
+
+    def test_what_runs_can_be_retracted_for_it(self, state: EngineState) -> None:
+        generation = begin(state)
+        step(state, 2)
+        assert state.flush(retract=True) is Flush.DONE
+        step(state, 6)
+        assert now(generation).ending == Ending("stop") and now(generation).retractions == 1
+
+    def test_in_a_pause_they_wait_for_its_end(self, state: EngineState) -> None:
+        generation = begin(state)
+        state.pause("in_place")
+        assert state.flush(retract=True) is Flush.DONE
+        assert generation.phase is Phase.QUEUED
+
+
 class TestRefit:
     def test_new_weights_at_once_on_a_paused_engine(self, state: EngineState) -> None:
         state.pause("abort")
@@ -296,14 +217,12 @@ class TestRefit:
         step(state, 6)
         assert now(generation).spans == (Span("1", 0, 2), Span("2", 2, 8))
 
-    def test_unpaused_it_waits_and_keeps_the_door_shut(
-        self, state: EngineState, aside: Callable[..., "Future[object]"]
-    ) -> None:
+    def test_unpaused_it_waits_and_keeps_the_door_shut(self, state: EngineState, aside: Aside) -> None:
         before = begin(state, "before")
         refit = aside(state.refit, "step-2", "2")
         # What arrives is parked as soon as the refit waits.
         names = iter(range(1000))
-        wait_until(state, lambda: begin(state, str(next(names)), limit=0).phase is Phase.PARKED)
+        wait_for_change(state, lambda: begin(state, str(next(names)), limit=0).phase is Phase.PARKED)
         after = begin(state, "after")
         step(state, 7)
         assert not refit.done() and after.phase is Phase.PARKED
@@ -318,25 +237,16 @@ class TestRefit:
         assert state.refit("step-2", "2", abort=True) is Refit.DONE
         assert now(generation).ending == Ending("abort")
 
+    def test_at_once_amid_what_is_in_flight(self, state: EngineState) -> None:
+        generation = begin(state)
+        step(state, 3)
+        assert state.refit("step-2", "2", flush=False, at_once=True) is Refit.DONE
+        step(state, 5)
+        assert now(generation).spans == (Span("1", 0, 3), Span("2", 3, 8))
 
-class TestFlush:
-    def test_not_while_something_runs(self, state: EngineState) -> None:
+    def test_at_once_it_cannot_flush(self, state: EngineState) -> None:
         begin(state)
-        assert state.flush() is Flush.BUSY and state.flushes == 0
-        step(state, 8)
-        assert state.flush() is Flush.DONE and state.flushes == 1
-
-    def test_the_retracted_do_not_count_unless_it_waits(self, state: EngineState) -> None:
-        begin(state)
-        state.pause("retract")
-        assert state.flush() is Flush.DONE
-        assert state.flush(0.01) is Flush.TIMED_OUT and state.flushes == 1
-
-    def test_it_waits(self, state: EngineState, aside: Callable[..., "Future[object]"]) -> None:
-        begin(state)
-        flush = aside(state.flush, float("inf"))
-        step(state, 8)
-        assert flush.result(10) is Flush.DONE
+        assert state.refit("step-2", "2", at_once=True) is Refit.NOT_FLUSHED
 
 
 class TestMemory:
@@ -370,7 +280,7 @@ class TestMemory:
 
 
 class TestWaiting:
-    def test_results_wait_for_the_last(self, state: EngineState, aside: Callable[..., "Future[object]"]) -> None:
+    def test_results_wait_for_the_last(self, state: EngineState, aside: Aside) -> None:
         short, long = begin(state, "short", limit=1), begin(state, "long")
         results = aside(state.results, [short, long])
         step(state, 7)
@@ -420,7 +330,7 @@ class TestWaiting:
         assert now(generation).ending == Ending("gone") and now(other).ending is None
         begin(state, "gone")
 
-    def test_a_stop_wakes_all(self, state: EngineState, aside: Callable[..., "Future[object]"]) -> None:
+    def test_a_stop_wakes_all(self, state: EngineState, aside: Aside) -> None:
         generation = begin(state)
         waiting = [
             aside(state.results, [generation]),
@@ -436,7 +346,7 @@ class TestWaiting:
         with pytest.raises(EngineStopped):
             begin(state, "late")
 
-    def test_waiting_for_the_end_of_a_pause(self, state: EngineState, aside: Callable[..., "Future[object]"]) -> None:
+    def test_waiting_for_the_end_of_a_pause(self, state: EngineState, aside: Aside) -> None:
         assert state.wait_until_running(0.0)
         state.pause("abort")
         assert not state.wait_until_running(0.01)
@@ -445,61 +355,34 @@ class TestWaiting:
         assert waiting.result(10) is True
 
 
-class TestTicks:
-    def test_by_hand_for_several_engines(self) -> None:
-        ticks, states = ManualTicks(), [EngineState("step-1"), EngineState("step-1")]
-        generations = [begin(state) for state in states]
-        for state in states:
-            ticks.start(state)
-        ticks.step(3)
-        assert [len(now(one).tokens) for one in generations] == [3, 3]
-        ticks.stop(states[0])
-        ticks.stop(states[0])
-        ticks.step()
-        assert [len(now(one).tokens) for one in generations] == [3, 4]
+class TestTrainer:
+    def test_they_wait_for_each_other(self, state: EngineState, aside: Aside) -> None:
+        engine = aside(state.wait_for_trainer)
+        assert state.join(10) is True
+        engine.result(10)
+        trainer = aside(state.join, 10)
+        state.wait_for_trainer()
+        assert trainer.result(10) is True
 
-    @pytest.mark.parametrize("seconds", [0.0, 0.001])
-    def test_by_the_clock(self, state: EngineState, seconds: float) -> None:
-        ticks, before = RealTicks(seconds), threading.active_count()
-        ticks.start(state)
-        try:
-            for id in ("first", "second"):
-                assert len(state.results([begin(state, id)])[0].tokens) == 8
-        finally:
-            state.stop()
-            ticks.stop(state)
-        assert threading.active_count() == before and not ticks.failures
+    def test_one_each(self, state: EngineState, aside: Aside) -> None:
+        engines = [aside(state.wait_for_trainer), aside(state.wait_for_trainer)]
+        assert state.join(10) and state.join(10) and not state.join(0.01)
+        for one in engines:
+            one.result(10)
 
-    def test_a_stop_does_not_wait_for_the_tick(self, state: EngineState) -> None:
-        ticks = RealTicks(10_000.0)
-        ticks.start(state)
-        begin(state)
+    def test_nobody_comes(self, state: EngineState) -> None:
+        assert state.join(0.01) is False
+        with pytest.raises(CallerGone):
+            state.wait_for_trainer(lambda: True)
+        assert state.join(0.01) is False
+
+    def test_a_stop_wakes_both(self, state: EngineState, aside: Aside) -> None:
+        waiting = aside(state.wait_for_trainer)
+        wait_for_change(state, lambda: bool(state._waiting_for_trainer))
+        other = EngineState("step-1")
+        joining = aside(other.join, 1000.0)
         state.stop()
-        ticks.stop(state)
-
-    def test_a_failure_is_kept(self) -> None:
-        class Broken:
-            def step(self) -> None:
-                raise ArithmeticError("broken")
-
-            def wait_for_work(self) -> bool:
-                return True
-
-        ticks, broken = RealTicks(0.0), Broken()
-        ticks.start(broken)
-        while not ticks.failures:
-            pass
-        ticks.stop(broken)
-        assert isinstance(ticks.failures[0], ArithmeticError)
-
-
-class TestWords:
-    def test_words_and_tokens(self) -> None:
-        assert encode("w0 w1\n w252") == (3, 4, 255)
-        assert decode([3, 4, 255]) == " w0 w1 w252"
-        assert decode([2]) == ""
-
-    def test_other_words_have_tokens_too(self) -> None:
-        tokens = encode("Hello world w253 w01 \ud800 ñ")
-        assert len(tokens) == 6 and all(3 <= token <= 255 for token in tokens)
-        assert tokens == encode("Hello world w253 w01 \ud800 ñ")
+        other.stop()
+        for one in (waiting, joining):
+            with pytest.raises(EngineStopped):
+                one.result(10)

@@ -1,31 +1,18 @@
-"""Pauses that drain or keep, sleep and wake-up, refits at once, trainers: the state, without sockets."""
+"""In what engines differ: pauses that drain or keep, queues, sleep and wake-up, bad refits."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 
 from reference_server.engines.state.clock import RealTicks
 from reference_server.engines.state.generation import Ending, Phase, Span
-from reference_server.engines.state.machine import CallerGone, EngineState, EngineStopped, Flush, NothingNew, Refit
+from reference_server.engines.state.machine import EngineState, EngineStopped, Flush, NothingNew, Refit
 from reference_server.engines.state.traits import Traits
-from reference_server.engines.vllm.features import Features, traits
+from reference_server.engines.vllm.features import traits
 
-from .test_machine import (
-    answer,
-    answer_of,
-    aside,
-    begin,
-    now,
-    state,
-    step,
-    wait_until,
-)
-
-__all__ = ["aside", "state"]
-
-Aside = Callable[..., "Future[object]"]
+from ....support.aside import Aside
+from ....support.state_by_hand import answer, answer_of, begin, now, step, wait_for_change
 
 NOTHING, KV, BOTH = frozenset[str](), frozenset({"kv_cache"}), frozenset({"weights", "kv_cache"})
 
@@ -43,7 +30,7 @@ def queueing() -> EngineState:
 def draining(state: EngineState, aside: Aside) -> "Future[object]":
     """A pause that waits for what is in flight."""
     waiting = aside(state.pause, "wait")
-    wait_until(state, lambda: state.paused)
+    wait_for_change(state, lambda: state.paused)
     return waiting
 
 
@@ -207,21 +194,6 @@ class TestQueue:
         assert begin(state).phase is Phase.PARKED
 
 
-class TestFlush:
-    def test_what_runs_can_be_retracted_for_it(self, state: EngineState) -> None:
-        generation = begin(state)
-        step(state, 2)
-        assert state.flush(retract=True) is Flush.DONE
-        step(state, 6)
-        assert now(generation).ending == Ending("stop") and now(generation).retractions == 1
-
-    def test_in_a_pause_they_wait_for_its_end(self, state: EngineState) -> None:
-        generation = begin(state)
-        state.pause("in_place")
-        assert state.flush(retract=True) is Flush.DONE
-        assert generation.phase is Phase.QUEUED
-
-
 class TestSleep:
     def test_in_parts_and_back(self, queueing: EngineState) -> None:
         queueing.pause("abort")
@@ -309,17 +281,6 @@ class TestSleep:
 
 
 class TestRefit:
-    def test_at_once_amid_what_is_in_flight(self, state: EngineState) -> None:
-        generation = begin(state)
-        step(state, 3)
-        assert state.refit("step-2", "2", flush=False, at_once=True) is Refit.DONE
-        step(state, 5)
-        assert now(generation).spans == (Span("1", 0, 3), Span("2", 3, 8))
-
-    def test_at_once_it_cannot_flush(self, state: EngineState) -> None:
-        begin(state)
-        assert state.refit("step-2", "2", at_once=True) is Refit.NOT_FLUSHED
-
     def test_what_is_handed_over_needs_no_checkpoint(self, queueing: EngineState) -> None:
         assert queueing.refit("transfer-1") is Refit.NO_CHECKPOINT
         assert queueing.refit("transfer-1", handed=True) is Refit.DONE
@@ -336,52 +297,3 @@ class TestRefit:
         queueing.refit("step-3")
         queueing.refit("step-2")
         assert answer(queueing) == answer_of("step-2", "1")
-
-
-class TestTrainer:
-    def test_they_wait_for_each_other(self, state: EngineState, aside: Aside) -> None:
-        engine = aside(state.wait_for_trainer)
-        assert state.join(10) is True
-        engine.result(10)
-        trainer = aside(state.join, 10)
-        state.wait_for_trainer()
-        assert trainer.result(10) is True
-
-    def test_one_each(self, state: EngineState, aside: Aside) -> None:
-        engines = [aside(state.wait_for_trainer), aside(state.wait_for_trainer)]
-        assert state.join(10) and state.join(10) and not state.join(0.01)
-        for one in engines:
-            one.result(10)
-
-    def test_nobody_comes(self, state: EngineState) -> None:
-        assert state.join(0.01) is False
-        with pytest.raises(CallerGone):
-            state.wait_for_trainer(lambda: True)
-        assert state.join(0.01) is False
-
-    def test_a_stop_wakes_both(self, state: EngineState, aside: Aside) -> None:
-        waiting = aside(state.wait_for_trainer)
-        wait_until(state, lambda: bool(state._waiting_for_trainer))
-        other = EngineState("step-1")
-        joining = aside(other.join, 1000.0)
-        state.stop()
-        other.stop()
-        for one in (waiting, joining):
-            with pytest.raises(EngineStopped):
-                one.result(10)
-
-
-class TestVersions:
-    @pytest.mark.parametrize(
-        ("version", "refuses", "tells"),
-        [
-            ("0.33.0", True, True),
-            ("0.32.0", False, True),
-            ("0.27.0rc1", False, True),
-            ("0.26.9", False, False),
-            ("1.0", True, True),
-            ("dev", True, True),
-        ],
-    )
-    def test_what_came_when(self, version: str, refuses: bool, tells: bool) -> None:
-        assert Features.of(version) == Features(refuses, refuses, tells, tells, tells, not tells)
