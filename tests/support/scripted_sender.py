@@ -3,10 +3,13 @@
 import json
 from typing import Any
 
+from smg import __version__
 from smg.rl import RL
 from smg.rl.messages import Began, Failure, Request, Response
 
 GATEWAY = "http://gateway:30000"
+ALWAYS = {"Accept": "application/json", "User-Agent": f"smg-rl/{__version__}"}
+JSON_TYPE = {"Content-Type": "application/json"}
 OK = {"ok": True}
 ENVELOPE: dict[str, Any] = {"worker_id": "w0", "url": "http://e0:1", "status": 200, "latency_ms": 3, "body": OK}
 REPORT: dict[str, Any] = {"results": {"w0": ENVELOPE}, "failed": [], "total": 1, "succeeded": 1}
@@ -49,6 +52,12 @@ class Script:
         self.asked.append(request)
         self.timeouts.append(timeout)
         return self.answers.pop(0) if self.answers else reply(200, {})
+
+
+def only(script: Script) -> Request:
+    """The one request that was sent."""
+    (request,) = script.asked
+    return request
 
 
 def scripted(*answers: Response | Failure, base_url: str = GATEWAY, **options: Any) -> tuple[RL, Script]:

@@ -1,41 +1,20 @@
-"""Errors, results and clients travel by pickle and by copy, out of a worker process too,."""
+"""Errors: one family, what their fields and texts are, and that they leave a worker process whole."""
 
 import concurrent.futures
-import copy
 import multiprocessing
 import pickle
 import urllib.error
 from collections.abc import Callable
 from email.message import Message
-from functools import partial
 from typing import Any
 
 import pytest
 
-from smg.rl import (
-    RL,
-    CallResult,
-    FanoutError,
-    FanoutFailure,
-    FanoutResult,
-    RlConnectionError,
-    RlError,
-    RlTimeoutError,
-    Selector,
-    SelectorError,
-    Term,
-    Worker,
-)
+from smg.rl import FanoutError, RlConnectionError, RlError, RlTimeoutError, SelectorError
 from smg.rl.messages import Failure, Response
 
-from ...support.scripted_sender import GATEWAY, ROW, reply, scripted
-
-RESULT = FanoutResult(
-    {"w0": CallResult("w0", "http://e0:1", 500, 3, {"x": [None, 1.5, "é"]}, truncated=True)},
-    [FanoutFailure("w0", "http://e0:1", 500, "upstream_error", "HTTP 500", None)],
-    2,
-    1,
-)
+from ...support.scripted_sender import reply, scripted
+from ...support.travelling import EVERY_WAY, RESULT
 
 
 class Caused(RlError):
@@ -68,28 +47,6 @@ ERRORS: dict[str, Callable[[], Exception]] = {
     "SelectorError": lambda: SelectorError("é=", 3, "expected value"),
 }
 
-VALUES: dict[str, object] = {
-    "Worker": Worker(**ROW),
-    "CallResult": RESULT.results["w0"],
-    "FanoutFailure": RESULT.failed[0],
-    "FanoutResult": RESULT,
-    "Term": Term("a", "in", ("b", "c")),
-    "Selector": Selector.parse("a=b,c!=d"),
-}
-
-
-def pickled(version: int, value: Any) -> Any:
-    return pickle.loads(pickle.dumps(value, version))
-
-
-WAYS: dict[str, Callable[[Any], Any]] = {
-    **{f"pickle {version}": partial(pickled, version) for version in range(6)},
-    "copy": copy.copy,
-    "deepcopy": copy.deepcopy,
-    "twice": lambda value: copy.deepcopy(pickle.loads(pickle.dumps(value))),
-}
-EVERY_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-
 
 def shown(error: BaseException) -> tuple[object, ...]:
     return type(error), error.args, str(error), repr(error), vars(error)
@@ -112,24 +69,6 @@ def test_its_notes_travel_with_it(way: Callable[[Any], Any]) -> None:
     error = RlError("the text")
     vars(error)["__notes__"] = ["a note"]  # what add_note of Python 3.11 does
     assert vars(way(error))["__notes__"] == ["a note"]
-
-
-@EVERY_WAY
-@pytest.mark.parametrize("name", VALUES)
-def test_a_result_travels_whole(name: str, way: Callable[[Any], Any]) -> None:
-    arrived = way(VALUES[name])
-    assert arrived == VALUES[name]
-    assert type(arrived) is type(VALUES[name])
-
-
-@EVERY_WAY
-def test_a_client_travels_whole_before_and_after_its_first_call(way: Callable[[Any], Any]) -> None:
-    options: dict[str, Any] = {"api_key": "sekret", "timeout": 5, "trust_env": True, "headers": {"X-Request-Id": "r1"}}
-    rl = RL(GATEWAY, **options)
-    used = RL(GATEWAY, **options)
-    assert used.sender is used.sender
-    assert vars(way(rl)) == vars(rl)
-    assert vars(way(used)) == vars(rl)
 
 
 def test_an_error_leaves_a_worker_of_a_process_pool_and_the_pool_goes_on() -> None:
@@ -218,10 +157,3 @@ def test_no_error_holds_the_body_that_was_sent(answer: Response | Failure) -> No
     assert len(script.asked[0].body or b"") > 10 * len(MIB)
     assert len(str(caught.value)) < 1_000
     assert len(pickle.dumps(caught.value)) < 10_000
-
-
-@pytest.mark.parametrize(("key", "authenticated"), [("sekret", True), (None, False)])
-def test_a_client_shows_itself_without_its_key(key: str | None, authenticated: bool) -> None:
-    shown_as = f"RL('http://gateway:30000', authenticated={authenticated}, timeout=5)"
-    rl = RL(GATEWAY, key, 5)
-    assert (repr(rl), str(rl), f"{rl}") == (shown_as,) * 3
