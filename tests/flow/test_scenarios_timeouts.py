@@ -17,8 +17,8 @@ from reference_server import Fleet, faults
 from smg.rl import RL, FanoutError, RlTimeoutError, aio, cli, paused
 
 from ..support.calls import CALLS
+from ..support.commands import ENVIRONMENT
 from ..support.misbehaving_server import Server, answer, dripping
-from .test_commands import ENVIRONMENT
 
 ALL = "engine=sglang"
 PAUSE, RESUME, REFIT = "pause_generation", "continue_generation", "update_weights_from_disk"

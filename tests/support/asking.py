@@ -1,28 +1,36 @@
-"""Asking a mock engine over HTTP, and the fixtures for it."""
+"""Asking a gateway or an engine over HTTP, one request a connection."""
 
 import contextlib
 import http.client
 import json
-import socket
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
-import pytest
-
-from reference_server import ManualTicks, MockEngine
+from .waiting import WAIT_SECONDS
 
 JSON = {"content-type": "application/json"}
-PROMPT = {"text": "w1 w2 w3"}
+
+
+class Served(Protocol):
+    """A gateway, a mock engine: whatever has a URL."""
+
+    @property
+    def url(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Answer:
+    """Header names are in lower case."""
+
     status: int
-    type: str | None
     headers: dict[str, str]
     body: bytes
+
+    @property
+    def type(self) -> str | None:
+        return self.headers.get("content-type")
 
     @property
     def json(self) -> Any:
@@ -36,88 +44,27 @@ class Answer:
         return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
-def connect(engine: MockEngine) -> http.client.HTTPConnection:
-    return http.client.HTTPConnection(engine.url.removeprefix("http://"), timeout=30)
+def address_of(server: Served | str) -> tuple[str, int]:
+    parts = urlsplit(server if isinstance(server, str) else server.url)
+    return parts.hostname or "", parts.port or 80
 
 
-def ask(engine: MockEngine, method: str, path: str, body: object = None, headers: object = None) -> Answer:
+def connect(server: Served | str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(*address_of(server), timeout=WAIT_SECONDS)
+
+
+def ask(
+    server: Served | str, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+) -> Answer:
     """One request; a body that is not bytes goes as JSON."""
-    sent = dict(headers or {})  # type: ignore[call-overload]  # an object, to keep the tables below short
+    sent = dict(headers or {})
     if body is not None and not isinstance(body, bytes):
         body, sent = json.dumps(body).encode(), {**JSON, **sent}
-    with contextlib.closing(connect(engine)) as connection:
+    with contextlib.closing(connect(server)) as connection:
         connection.request(method, path, body, sent)
         answer = connection.getresponse()
-        lower = {name.lower(): value for name, value in answer.getheaders()}
-        return Answer(answer.status, answer.getheader("content-type"), lower, answer.read())
+        return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
 
 
-def post(engine: MockEngine, path: str, body: object = None) -> Answer:
-    return ask(engine, "POST", path, {} if body is None else body)
-
-
-def generate(engine: MockEngine, **fields: object) -> Any:
-    answer = post(engine, "/generate", {**PROMPT, **fields})
-    assert answer.status == 200, answer
-    return answer.json
-
-
-def refit(engine: MockEngine, path: str, version: str | None = None, **fields: object) -> Answer:
-    return post(engine, "/update_weights_from_disk", {"model_path": path, "weight_version": version, **fields})
-
-
-def spans(*parts: tuple[str, int, int]) -> list[dict[str, object]]:
-    return [{"version": version, "start": start, "end": end} for version, start, end in parts]
-
-
-Aside = Callable[..., "Future[Any]"]
-
-
-@pytest.fixture
-def aside() -> Iterator[Aside]:
-    """Call something that waits, in another thread. The engines stop before this pool waits for its threads."""
-    with ThreadPoolExecutor(80) as pool:
-        yield pool.submit
-
-
-@pytest.fixture
-def engine(aside: Aside) -> Iterator[MockEngine]:
-    """An engine that answers as fast as it can."""
-    with MockEngine("sglang", model_path="step-1", weight_version="1") as engine:
-        yield engine
-        engine.check()
-
-
-@pytest.fixture
-def ticks() -> ManualTicks:
-    return ManualTicks()
-
-
-@pytest.fixture
-def slow(aside: Aside, ticks: ManualTicks) -> Iterator[MockEngine]:
-    """An engine that generates only when `ticks` are stepped."""
-    with MockEngine("sglang", model_path="step-1", weight_version="1", ticks=ticks) as engine:
-        yield engine
-        engine.check()
-
-
-def begun(engine: MockEngine, aside: Aside, count: int = 1, **fields: object) -> list["Future[Any]"]:
-    """Generations in flight."""
-    before = engine.in_flight
-    futures = [aside(generate, engine, **fields) for _ in range(count)]
-    engine.wait_until(lambda: engine.in_flight == before + count)
-    return futures
-
-
-def port_of(engine: MockEngine) -> int:
-    return int(engine.url.rpartition(":")[2])
-
-
-@contextlib.contextmanager
-def hung(engine: MockEngine, path: str, body: object) -> Iterator[socket.socket]:
-    """A request whose connection is closed on leaving."""
-    data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", port_of(engine)), timeout=30) as connection:
-        connection.sendall(head.encode() + data)
-        yield connection
+def post(server: Served | str, path: str, body: object = None) -> Answer:
+    return ask(server, "POST", path, body)

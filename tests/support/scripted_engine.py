@@ -1,61 +1,11 @@
-"""What the stories share: scripted engines, a plain HTTP call, waiting for a condition."""
+"""Engines that a test scripts: one that holds what it is asked, one that streams as told."""
 
-import contextlib
-import http.client
-import json
-import socket
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit
 
 from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
-
-WAIT_SECONDS = 30.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that happens in another thread; fails after a long time."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain until {what}"
-        time.sleep(0.002)
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-def ask(url: str, method: str, path: str, body: object = None, **headers: str) -> Answer:
-    """One request on a connection of its own."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=WAIT_SECONDS)
-    with contextlib.closing(connection):
-        sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        if body is not None:
-            headers.setdefault("content_type", "application/json")
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, sent, named)
-        answer = connection.getresponse()
-        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-
-
-@contextlib.contextmanager
-def raw(url: str) -> Iterator[socket.socket]:
-    """A bare connection to a server."""
-    parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port or 80), timeout=WAIT_SECONDS) as connection:
-        yield connection
 
 
 @dataclass
