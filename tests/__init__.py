@@ -1,1 +1,1 @@
-"""The tests. `unit` and `laws` open no socket; `wire` is one end against raw bytes; `flow` is all of it."""
+"""The tests. `unit` and `laws` open no socket, `wire` is one end against bytes, `flow` is all; `support` is shared."""

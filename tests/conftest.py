@@ -1,12 +1,15 @@
-"""Hypothesis profiles: `dev` at a desk, `ci` (the same examples in every run) where CI is set. And Ctrl-C."""
+"""Hypothesis profiles (`dev` at a desk; `ci`, the same examples in every run, where CI is set), Ctrl-C, threads."""
 
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import settings
+
+from .support.aside import Aside
 
 settings.register_profile("dev", deadline=None, max_examples=100)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, database=None)
@@ -26,3 +29,13 @@ def control_c() -> Iterator[Callable[[], None]]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield press
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def aside() -> Iterator[Aside]:
+    """Call something that waits, in another thread.
+
+    Engines whose fixtures ask for this one stop before the pool waits for its threads.
+    """
+    with ThreadPoolExecutor(80) as pool:
+        yield pool.submit

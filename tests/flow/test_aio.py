@@ -12,7 +12,8 @@ from reference_server import Fleet, Gateway
 from smg.rl import RL, FanoutError, RlError, WeightVersionError
 from smg.rl.aio import AsyncRL, paused
 
-from .support import ScriptedEngine, wait_until
+from ..support.scripted_engine import ScriptedEngine
+from ..support.waiting import wait_until
 
 ALL = "engine=sglang"
 STEP = {"model_path": "/ckpt/step-42", "weight_version": "42"}

@@ -16,7 +16,7 @@ from reference_server.httpd.server import HttpServer
 from reference_server.oidc import JwtPolicy
 from smg.rl import RL, RlError
 
-from .support import ask
+from ..support.asking import ask
 
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 ROWS = "/v1/rl/workers"
@@ -46,7 +46,7 @@ def token(issuer: str, role: str) -> str:
 
 def status(gateway: Gateway, key: str | None, path: str = ROWS, method: str = "GET") -> int:
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    return ask(gateway.url, method, path, {"text": "a"} if method == "POST" else None, **headers).status
+    return ask(gateway.url, method, path, {"text": "a"} if method == "POST" else None, headers).status
 
 
 def test_an_admin_s_token_opens_the_control_plane(issuer: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,59 +1,22 @@
 """The commands as a user types them, each in a process of its own."""
 
-import json
-import os
 import re
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
 from reference_server import MockEngine
 
-from .support import ScriptedEngine, ask, raw, wait_until
+from ..support.asking import ask
+from ..support.bare_connection import raw, refuses
+from ..support.commands import ROOT, assert_one_clear_line, launched, run
+from ..support.scripted_engine import ScriptedEngine
+from ..support.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "rl" / "refit_from_disk.py"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
-
-
-def run(*command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=60, env={**ENVIRONMENT, **environment}
-    )
-
-
-@contextmanager
-def launched(
-    *flags: str, command: Sequence[str] = ("-m", "smg", "launch")
-) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """A running gateway and its URL, from the first line it prints."""
-    process = subprocess.Popen(
-        [sys.executable, *command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    )
-    with process:
-        try:
-            assert process.stdout is not None and process.stderr is not None
-            line = process.stdout.readline()
-            assert line, process.stderr.read()
-            yield process, json.loads(line)["url"]
-        finally:
-            process.kill()
-
-
-def last_line(text: str) -> str:
-    return text.strip().splitlines()[-1]
-
-
-def assert_one_clear_line(done: "subprocess.CompletedProcess[str]", code: int, *words: str) -> None:
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    assert all(word in last_line(done.stderr) for word in words), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,14 +50,6 @@ def test_sigterm_finishes_what_is_running_and_exits_with_0() -> None:
             engine.release()
             assert caller.recv(65536).startswith(b"HTTP/1.1 200 ")
         assert process.wait(30) == 0
-
-
-def refuses(url: str) -> bool:
-    try:
-        with raw(url):
-            return False
-    except ConnectionError:
-        return True
 
 
 def test_ctrl_c_ends_a_gateway_quietly() -> None:
@@ -168,7 +123,7 @@ def test_the_example_refits_and_checks_a_fleet() -> None:
         flags = ["--port", "0", "--enable-rl", "--control-plane-api-keys", "k:ops:admin:s3cret"]
         with launched(*flags, "--worker-urls", one.url, two.url) as (_, url):
             key = {"authorization": "Bearer s3cret"}
-            wait_until(lambda: ask(url, "GET", "/v1/rl/workers", **key).json["total"] == 2, "both are registered")
+            wait_until(lambda: ask(url, "GET", "/v1/rl/workers", headers=key).json["total"] == 2, "both are registered")
             assert_one_clear_line(refit(url, SMG_ADMIN_TOKEN=""), 1, "HTTP 401", "api_key")
             done = refit(url, SMG_ADMIN_TOKEN="s3cret")
         assert done.returncode == 0, done.stderr

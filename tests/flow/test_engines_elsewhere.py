@@ -1,7 +1,6 @@
 """Engines over TLS, over IPv6, under a path, in data-parallel ranks, of other types."""
 
 import contextlib
-import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,9 @@ from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 from smg.rl import RL, FanoutError
 
-from .support import ask, wait_until
+from ..support.asking import ask
+from ..support.loopback import NEEDS_IPV6
+from ..support.waiting import wait_until
 
 SELECTOR = "engine=sglang"
 
@@ -75,15 +76,7 @@ def test_an_engine_whose_certificate_is_not_trusted_is_never_spoken_to(
             assert ask(gateway.url, "GET", f"/workers/{worker_id}").json["status"] == "pending"
 
 
-def has_ipv6() -> bool:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+@NEEDS_IPV6
 def test_gateway_and_engine_speak_over_ipv6() -> None:
     with served("::1") as server:
         with Gateway(host="::1", worker_urls=[server.url], enable_rl=True) as gateway:

@@ -13,11 +13,13 @@ from reference_server import Fleet, MockEngine, faults
 from reference_server.engines.faults.fault import Fault
 from smg.rl import RL, FanoutError, RlError, RlTimeoutError, paused
 
-from .mock_support import PROMPT, Aside, aside, ask, generate, post
-from .mock_support import refit as refit_directly
-from .support import raw
-
-__all__ = ["aside"]
+from ..support.aside import Aside
+from ..support.asking import ask
+from ..support.bare_connection import raw
+from ..support.generating import PROMPT, generate
+from ..support.sglang_calls import post
+from ..support.sglang_calls import refit as refit_directly
+from ..support.threads import assert_no_thread_is_left
 
 UPDATE = "update_weights_from_disk"
 REFIT = {"model_path": "step-2", "weight_version": "42"}
@@ -50,14 +52,6 @@ def call(fleet: Fleet, engine: MockEngine, path: str = UPDATE, body: object = RE
     except RlError as error:
         return error.code
     return result.status, result.body
-
-
-def assert_no_thread_is_left() -> None:
-    """A connection's thread may still be on its last steps."""
-    for thread in threading.enumerate():
-        if thread.name.startswith(("listen-", "connection-", "engine-")):
-            thread.join(10)
-            assert not thread.is_alive(), thread
 
 
 SUCCESS = {

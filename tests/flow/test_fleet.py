@@ -12,12 +12,13 @@ import pytest
 from reference_server import Fleet, Gateway, GatewaySettings, MockEngine, faults
 from smg.rl import RL, RlError, RlTimeoutError, paused
 
-from .mock_support import Aside, aside, post
-from .support import ask, raw, wait_until
-from .test_commands import ENVIRONMENT
-from .test_faults import assert_no_thread_is_left
-
-__all__ = ["aside"]
+from ..support.aside import Aside
+from ..support.asking import ask
+from ..support.bare_connection import raw
+from ..support.commands import ENVIRONMENT
+from ..support.sglang_calls import post
+from ..support.threads import assert_no_thread_is_left
+from ..support.waiting import wait_until
 
 ALL = "engine in (sglang, vllm, tokenspeed)"
 PAGE = Path(__file__).parents[2] / "docs" / "mock-fleet.md"

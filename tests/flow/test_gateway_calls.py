@@ -11,7 +11,10 @@ import pytest
 from reference_server import Gateway
 from reference_server.events import CallEnded, FanoutEnded
 
-from .support import ScriptedEngine, ask, raw, wait_until
+from ..support.asking import ask
+from ..support.bare_connection import raw
+from ..support.scripted_engine import ScriptedEngine
+from ..support.waiting import wait_until
 
 FANOUT = "/v1/rl/engine/{}?selector=engine%3Dsglang"
 
@@ -131,8 +134,8 @@ def test_a_worker_key_reaches_its_engine_and_nobody_else(tmp_path: Path) -> None
             _, tried = gateway.register(engine.url, api_key="worker-key")
             assert tried.wait(30)
             key = {"authorization": "Bearer gateway-key"}
-            assert ask(gateway.url, "POST", FANOUT.format("x"), {}, **key).status == 200
-            shown = [ask(gateway.url, "GET", path, None, **key).body for path in ("/workers", "/v1/rl/workers")]
+            assert ask(gateway.url, "POST", FANOUT.format("x"), {}, key).status == 200
+            shown = [ask(gateway.url, "GET", path, None, key).body for path in ("/workers", "/v1/rl/workers")]
             assert not any(b"key" in body for body in shown)
             assert "worker-key" not in repr(gateway.registry.all())
             assert "gateway-key" not in repr((gateway, gateway.config))

@@ -14,23 +14,11 @@ from reference_server.engines.state.clock import Steps
 from reference_server.httpd.messages import Body, Caller, Request
 from reference_server.httpd.request_log import Log
 
-from .mock_support import (
-    PROMPT,
-    Aside,
-    aside,
-    ask,
-    begun,
-    connect,
-    engine,
-    generate,
-    hung,
-    post,
-    refit,
-    slow,
-    ticks,
-)
-
-__all__ = ["aside", "engine", "slow", "ticks"]
+from ..support.aside import Aside
+from ..support.asking import ask, connect
+from ..support.bare_connection import hung
+from ..support.generating import PROMPT, begun, generate
+from ..support.sglang_calls import post, refit
 
 
 class TestLog:

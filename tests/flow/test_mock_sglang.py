@@ -1,6 +1,5 @@
 """The control of a mock SGLang engine over HTTP, and what it tells about itself."""
 
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,24 +7,11 @@ import pytest
 
 from reference_server import ManualTicks, MockEngine
 
-from .mock_support import (
-    JSON,
-    PROMPT,
-    Aside,
-    aside,
-    ask,
-    begun,
-    engine,
-    generate,
-    port_of,
-    post,
-    refit,
-    slow,
-    spans,
-    ticks,
-)
-
-__all__ = ["aside", "engine", "slow", "ticks"]
+from ..support.aside import Aside
+from ..support.asking import JSON, ask
+from ..support.bare_connection import raw
+from ..support.generating import PROMPT, begun, generate, spans
+from ..support.sglang_calls import post, refit
 
 PAUSED = {"message": "Generation paused successfully.", "status": "ok"}
 CONTINUED = {"message": "Generation continued successfully.", "status": "ok"}
@@ -452,7 +438,7 @@ class TestRoutes:
 
     def test_a_body_that_cannot_be_read(self, engine: MockEngine) -> None:
         head = b"POST /flush_cache HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"
-        with socket.create_connection(("127.0.0.1", port_of(engine)), timeout=30) as connection:
+        with raw(engine) as connection:
             connection.sendall(head)
             assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
         assert engine.flushes == 0

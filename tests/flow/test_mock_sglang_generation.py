@@ -4,22 +4,10 @@ import pytest
 
 from reference_server import ManualTicks, MockEngine
 
-from .mock_support import (
-    PROMPT,
-    Aside,
-    aside,
-    ask,
-    begun,
-    engine,
-    generate,
-    post,
-    refit,
-    slow,
-    spans,
-    ticks,
-)
-
-__all__ = ["aside", "engine", "slow", "ticks"]
+from ..support.aside import Aside
+from ..support.asking import ask
+from ..support.generating import PROMPT, begun, generate, spans
+from ..support.sglang_calls import post, refit
 
 
 class TestGenerate:

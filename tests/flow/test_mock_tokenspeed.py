@@ -1,7 +1,8 @@
 """A mock TokenSpeed engine over HTTP."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,21 +10,10 @@ import pytest
 from reference_server import Gateway, ManualTicks, MockEngine
 from smg.rl import RL
 
-from .mock_support import (
-    PROMPT,
-    Answer,
-    Aside,
-    aside,
-    ask,
-    begun,
-    generate,
-    spans,
-    ticks,
-)
-from .support import ask as ask_url
-from .support import wait_until
-
-__all__ = ["aside", "engine", "slow", "ticks"]
+from ..support.aside import Aside
+from ..support.asking import Answer, ask, post
+from ..support.generating import PROMPT, begun, generate, spans
+from ..support.waiting import wait_until
 
 TENSORS = {"serialized_named_tensors": ["x"]}
 BROADCAST: dict[str, object] = {"names": [], "dtypes": [], "shapes": []}
@@ -49,23 +39,8 @@ CONTROL = [
 
 
 @pytest.fixture
-def engine(aside: Aside) -> Iterator[MockEngine]:
-    """An engine that answers as fast as it can."""
-    with MockEngine("tokenspeed", model_path="step-1", checkpoints=["step-1", "step-2"]) as engine:
-        yield engine
-        engine.check()
-
-
-@pytest.fixture
-def slow(aside: Aside, ticks: ManualTicks) -> Iterator[MockEngine]:
-    """An engine that generates only when `ticks` are stepped."""
-    with MockEngine("tokenspeed", model_path="step-1", ticks=ticks) as engine:
-        yield engine
-        engine.check()
-
-
-def post(engine: MockEngine, path: str, body: object = None) -> Answer:
-    return ask(engine, "POST", path, body)
+def start() -> Callable[..., MockEngine]:
+    return partial(MockEngine, "tokenspeed", model_path="step-1", checkpoints=["step-1", "step-2"])
 
 
 def done(engine: MockEngine, path: str, body: object = None) -> str:
@@ -340,7 +315,7 @@ class TestIdentity:
             RL(gateway.url) as rl,
         ):
             registration = {"url": engine.url, "runtime_type": "tokenspeed"}
-            assert ask_url(gateway.url, "POST", "/workers", registration).status == 202
+            assert ask(gateway.url, "POST", "/workers", registration).status == 202
             wait_until(lambda: len(rl.workers()) == 1, "the engine is registered")
             (worker,) = rl.workers()
             assert (worker.engine, worker.model_id, worker.health) == ("tokenspeed", "m", "ready")

@@ -1,6 +1,6 @@
 """The control of a mock vLLM engine over HTTP, and what it tells about itself."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
@@ -9,39 +9,23 @@ import pytest
 from reference_server import Gateway, ManualTicks, MockEngine
 from smg.rl import RL
 
-from .mock_support import JSON, Answer, Aside, aside, ask, port_of, spans, ticks
-from .support import wait_until
+from ..support.aside import Aside
+from ..support.asking import JSON, Answer, address_of, ask, post
+from ..support.generating import spans
+from ..support.vllm_calls import ASKED, begun, message, ok, start_vllm, text
+from ..support.waiting import wait_until
 
-__all__ = ["aside", "engine", "slow", "ticks"]
-
-ASKED = {"model": "m", "prompt": "w1 w2 w3"}
 PAUSED, RESUMED = {"status": "paused"}, {"status": "resumed"}
 DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
-CHECKPOINTS = ("step-1", "step-2")
 
 
 @pytest.fixture
-def engine(aside: Aside) -> Iterator[MockEngine]:
-    """An engine that answers as fast as it can."""
-    with MockEngine("vllm", model="m", model_path="step-1", checkpoints=CHECKPOINTS) as engine:
-        yield engine
-        engine.check()
-
-
-@pytest.fixture
-def slow(aside: Aside, ticks: ManualTicks) -> Iterator[MockEngine]:
-    """An engine that generates only when `ticks` are stepped."""
-    with MockEngine("vllm", model="m", model_path="step-1", checkpoints=CHECKPOINTS, ticks=ticks) as engine:
-        yield engine
-        engine.check()
+def start() -> Callable[..., MockEngine]:
+    return start_vllm
 
 
 def old(**options: Any) -> MockEngine:
     return MockEngine("vllm", model="m", model_path="step-1", version="0.26.0", **options)
-
-
-def post(engine: MockEngine, path: str, body: object = None) -> Answer:
-    return ask(engine, "POST", path, body)
 
 
 def get(engine: MockEngine, path: str) -> Any:
@@ -50,39 +34,12 @@ def get(engine: MockEngine, path: str) -> Any:
     return answer.json
 
 
-def ok(engine: MockEngine, path: str, body: object = None) -> Any:
-    answer = post(engine, path, body)
-    assert (answer.status, answer.type) == (200, "application/json"), answer
-    return answer.json
-
-
-def text(engine: MockEngine, **fields: object) -> str:
-    """What the engine says to `ASKED`."""
-    return str(ok(engine, "/v1/completions", {**ASKED, **fields})["choices"][0]["text"])
-
-
-def begun(engine: MockEngine, aside: Aside, **fields: object) -> "Future[Any]":
-    """A generation in flight."""
-    before = engine.in_flight
-    future = aside(ok, engine, "/v1/completions", {**ASKED, "return_weight_versions": True, **fields})
-    engine.wait_until(lambda: engine.in_flight == before + 1)
-    return future
-
-
 def choice(future: "Future[Any]") -> Any:
     return future.result(10)["choices"][0]
 
 
 def reload(engine: MockEngine, path: str) -> Answer:
     return post(engine, "/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": path}})
-
-
-def message(answer: Answer, status: int, kind: str, param: str | None = None) -> str:
-    """The sentence of a refusal."""
-    assert (answer.status, answer.type) == (status, "application/json")
-    error = answer.json["error"]
-    assert (error["type"], error["param"], error["code"]) == (kind, param, status)
-    return str(error["message"])
 
 
 class TestPause:
@@ -638,7 +595,7 @@ class TestRoutes:
 
     def test_a_last_slash_is_redirected(self, engine: MockEngine) -> None:
         answer = post(engine, "/pause/?mode=keep")
-        assert (answer.status, answer.body) == (307, b"") and port_of(engine)
+        assert (answer.status, answer.body) == (307, b"") and address_of(engine)[1]
         assert answer.headers["location"] == f"{engine.url}/pause?mode=keep"
 
     def test_a_key_guards_what_generates_and_nothing_else(self) -> None:

@@ -1,21 +1,26 @@
 """The OpenAI routes of a mock vLLM engine, whole and streamed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from reference_server import ManualTicks, MockEngine
 
-from .mock_support import Aside, aside, ask, spans, ticks
-from .test_mock_vllm import ASKED, begun, engine, message, ok, post, slow, text
-
-__all__ = ["aside", "engine", "slow", "ticks"]
+from ..support.aside import Aside
+from ..support.asking import ask, post
+from ..support.generating import spans
+from ..support.vllm_calls import ASKED, begun, message, ok, start_vllm, text
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "w1 w2 w3"}]}
 FINGERPRINT = "vllm-0.33.0-mock"
 NO_DETAILS = {"prompt_tokens_details": None, "completion_tokens_details": None}
 NO_TRANSFER = {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
+
+
+@pytest.fixture
+def start() -> Callable[..., MockEngine]:
+    return start_vllm
 
 
 class TestCompletions:

@@ -1,7 +1,6 @@
 """Every recipe of examples/rl does its job on a mock fleet, as a user runs it."""
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -14,8 +13,9 @@ import pytest
 from reference_server import Fleet, MockEngine, faults
 from smg.rl import FanoutError
 
+from ..support.commands import run
+
 RECIPES = Path(__file__).parents[2] / "examples" / "rl"
-ROOT = RECIPES.parents[1]
 
 
 def recipe(name: str) -> ModuleType:
@@ -25,11 +25,6 @@ def recipe(name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def run(*command: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **more}
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, env=environment)
 
 
 def script(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":

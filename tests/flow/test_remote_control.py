@@ -6,7 +6,8 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import pytest
 from reference_server import Gateway, MockEngine, faults
 from reference_server.engines.remote import FAULTS, Remotes
 
-from .mock_support import Aside, aside
-from .support import Answer, ask, wait_until
-from .test_commands import assert_one_clear_line, launched, run
-
-__all__ = ["aside"]
+from ..support.aside import Aside
+from ..support.asking import Answer, ask
+from ..support.bare_connection import refuses
+from ..support.commands import assert_one_clear_line, launched, run
+from ..support.waiting import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 ENGINE = ("-m", "smg", "engine")
@@ -27,10 +28,8 @@ REFIT = {"model_path": "step-2", "weight_version": "42"}
 
 
 @pytest.fixture
-def engine(aside: Aside) -> Iterator[MockEngine]:
-    with MockEngine("sglang", remote_control=True) as engine:
-        yield engine
-        engine.check()
+def start() -> Callable[..., MockEngine]:
+    return partial(MockEngine, "sglang", remote_control=True)
 
 
 def control(engine: MockEngine, method: str, route: str, body: object = None) -> Answer:
@@ -58,7 +57,7 @@ class TestRoutes:
         assert (state["state"], state["pause_mode"], state["weight_version"]) == ("paused", "retract", "42")
 
     def test_the_log_whole_or_of_one_path_and_without_the_control(self, engine: MockEngine) -> None:
-        ask(engine.url, "POST", "/flush_cache?timeout=1", {"a": 1}, authorization="Bearer s3cret")
+        ask(engine.url, "POST", "/flush_cache?timeout=1", {"a": 1}, {"authorization": "Bearer s3cret"})
         ask(engine.url, "GET", "/health")
         control(engine, "GET", "state")
         flush, health = control(engine, "GET", "log").json
@@ -136,14 +135,6 @@ class TestRoutes:
             assert control(engine, "GET", "state").status == 404
             assert control(engine, "GET", "state").json == {"detail": "Not Found"}
             assert len(engine.log) == 2
-
-
-def refuses(engine: MockEngine) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", int(engine.url.rpartition(":")[2]))).close()
-    except ConnectionRefusedError:
-        return True
-    return False
 
 
 REFUSED: list[tuple[str, str, object, int, str]] = [

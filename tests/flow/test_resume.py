@@ -10,6 +10,8 @@ from reference_server import Fleet, MockEngine
 from smg.rl import RL, FanoutError, Pause, RlError, Target, paused
 from smg.rl.quarantine import watchers
 
+from ..support.fleets import states
+
 ALL = "engine=sglang"
 STEP = {"model_path": "/ckpt/step-42", "weight_version": "42"}
 
@@ -21,10 +23,6 @@ def requests_of(fleet: Fleet) -> list[str]:
 
 def targets(fleet: Fleet, *engines: MockEngine) -> list[Target]:
     return [Target(fleet.worker_id(engine), engine.url) for engine in engines]
-
-
-def states(fleet: Fleet) -> list[str]:
-    return [engine.state for engine in fleet.engines]
 
 
 def test_with_nothing_missed_the_wire_shows_the_contract_s_two_requests() -> None:

@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from reference_server import Fleet, MockEngine
 
-from .support import ScriptedEngine, wait_until
+from ..support.commands import ENVIRONMENT
+from ..support.scripted_engine import ScriptedEngine
+from ..support.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
 ALL = ["--selector", "engine=sglang"]
 
 
@@ -27,9 +27,7 @@ def fleet() -> Iterator[Fleet]:
 
 def environment(url: str) -> dict[str, str]:
     return {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "error",
+        **ENVIRONMENT,
         "SMG_URL": url,
         "SMG_ADMIN_TOKEN": "s3cret",
     }

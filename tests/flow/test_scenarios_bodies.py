@@ -10,11 +10,9 @@ from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 from smg.rl import VLLM, FanoutError, WeightVersionError, paused
 
-from .mock_support import Aside, aside
-from .support import ask
-from .test_scenarios_pausing import fleet_of
-
-__all__ = ["aside"]
+from ..support.aside import Aside
+from ..support.asking import ask
+from ..support.fleets import fleet_of
 
 ALL = "engine=sglang"
 PAUSE, REFIT = "pause_generation", "update_weights_from_disk"

@@ -16,10 +16,12 @@ from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 from smg.rl import RL, RlConnectionError, RlError, paused
 
-from ..wire.misbehave import Script, Server, answer, answering, closing, keeping
-from ..wire.serving import LISTING
-from .support import raw, wait_until
-from .test_engines_elsewhere import has_ipv6
+from ..support.bare_connection import raw
+from ..support.certificates import AUTHORITY, certified, trusting
+from ..support.loopback import NEEDS_IPV6
+from ..support.misbehaving_server import Script, Server, answer, answering, closing, keeping
+from ..support.waiting import wait_until
+from ..support.wire_answers import LISTING
 
 ALL = "engine=sglang"
 PAUSE, REFIT = "pause_generation", "update_weights_from_disk"
@@ -88,7 +90,7 @@ def ipv6_engine(hosts: list[str]) -> Iterator[str]:
         server.stop()
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+@NEEDS_IPV6
 @pytest.mark.parametrize("quote", ["", '"'])
 def test_d4_ipv6_from_the_client_to_the_engine(quote: str) -> None:
     hosts: list[str] = []
@@ -162,28 +164,13 @@ def test_d6_nobody_follows_a_redirect(status: int) -> None:
         assert other.connections == 0
 
 
-AUTHORITY = trustme.CA()
-
-
-def serving(name: str, *, authority: trustme.CA = AUTHORITY, until: datetime | None = None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(name, not_after=until).configure_cert(context)
-    return context
-
-
-def trusting() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    AUTHORITY.configure_trust(context)
-    return context
-
-
 def test_d7_a_private_authority_is_trusted_when_it_is_given() -> None:
-    with Server(keeping(LISTING), tls=serving("127.0.0.1")) as gateway:
+    with Server(keeping(LISTING), tls=certified("127.0.0.1")) as gateway:
         assert len(RL(gateway.url, ssl_context=trusting()).workers()) == 1
 
 
 def test_d7_a_gateway_that_wants_a_certificate_gets_the_clients() -> None:
-    server, client = serving("127.0.0.1"), trusting()
+    server, client = certified("127.0.0.1"), trusting()
     server.verify_mode = ssl.CERT_REQUIRED
     AUTHORITY.configure_trust(server)
     AUTHORITY.issue_cert("trainer@example.org").configure_cert(client)
@@ -196,10 +183,10 @@ def test_d7_a_gateway_that_wants_a_certificate_gets_the_clients() -> None:
 @pytest.mark.parametrize(
     ("server", "client"),
     [
-        (serving("127.0.0.1"), None),
-        (serving("gateway.example"), trusting()),
-        (serving("127.0.0.1", until=datetime(2020, 1, 1, tzinfo=timezone.utc)), trusting()),
-        (serving("127.0.0.1", authority=trustme.CA()), trusting()),
+        (certified("127.0.0.1"), None),
+        (certified("gateway.example"), trusting()),
+        (certified("127.0.0.1", until=datetime(2020, 1, 1, tzinfo=timezone.utc)), trusting()),
+        (certified("127.0.0.1", by=trustme.CA()), trusting()),
     ],
     ids=["no authority given", "another name", "expired", "another authority"],
 )

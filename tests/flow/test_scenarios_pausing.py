@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import traceback
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,8 @@ from reference_server import Fleet, MockEngine, faults
 from reference_server.health import HealthPolicy
 from smg.rl import SGLANG, VLLM, FanoutError, PauseRoutes, Target, WeightVersionError, aio, paused
 
-from .support import wait_until
+from ..support.fleets import fleet_of, states
+from ..support.waiting import wait_until
 
 ALL = "engine=sglang"
 PAUSE, RESUME, REFIT = "pause_generation", "continue_generation", "update_weights_from_disk"
@@ -19,17 +19,8 @@ STEP = {"model_path": "/ckpt/step-42", "weight_version": "42"}
 PROMPT = {"text": "hello", "sampling_params": {"max_new_tokens": 2}}
 
 
-def fleet_of(kind: str, count: int, **options: Any) -> Fleet:
-    """A fleet of one kind of engine, by its name."""
-    return Fleet(**{**options, kind: count})
-
-
 def target(fleet: Fleet, engine: MockEngine) -> Target:
     return Target(fleet.worker_id(engine), engine.url)
-
-
-def states(fleet: Fleet) -> list[str]:
-    return [engine.state for engine in fleet.engines]
 
 
 def test_a1_a_pause_refused_by_one_engine_leaves_none_paused() -> None:

@@ -28,10 +28,8 @@ from smg.rl import (
     aio,
 )
 
-from .mock_support import Aside, aside
-from .test_commands import ENVIRONMENT
-
-__all__ = ["aside"]
+from ..support.aside import Aside
+from ..support.commands import ENVIRONMENT
 
 ALL = "engine=sglang"
 RESUME, REFIT = "continue_generation", "update_weights_from_disk"

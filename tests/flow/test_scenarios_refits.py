@@ -5,11 +5,9 @@ import pytest
 from reference_server import Fleet, ManualTicks, faults
 from smg.rl import SGLANG, VLLM, FanoutError, PauseRoutes, RlConnectionError, RlTimeoutError, WeightVersionError, paused
 
-from .mock_support import Aside, aside
-from .support import ask
-from .test_scenarios_pausing import fleet_of
-
-__all__ = ["aside"]
+from ..support.aside import Aside
+from ..support.asking import ask
+from ..support.fleets import fleet_of
 
 ALL, VLLMS = "engine=sglang", "engine=vllm"
 PAUSE, RESUME, REFIT = "pause_generation", "continue_generation", "update_weights_from_disk"

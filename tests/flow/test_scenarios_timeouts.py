@@ -16,9 +16,9 @@ import pytest
 from reference_server import Fleet, faults
 from smg.rl import RL, FanoutError, RlTimeoutError, aio, cli, paused
 
-from ..calls import CALLS
-from ..wire.misbehave import Server, answer, dripping
-from .test_commands import ENVIRONMENT
+from ..support.calls import CALLS
+from ..support.commands import ENVIRONMENT
+from ..support.misbehaving_server import Server, answer, dripping
 
 ALL = "engine=sglang"
 PAUSE, RESUME, REFIT = "pause_generation", "continue_generation", "update_weights_from_disk"

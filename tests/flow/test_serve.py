@@ -14,12 +14,12 @@ import pytest
 
 from smg.rl import RL, paused
 
-from .support import ask, wait_until
+from ..support.asking import ask
+from ..support.commands import ENVIRONMENT
+from ..support.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
 SERVE = [sys.executable, "-m", "smg", "serve"]
 MOCK = ["--backend", "mock", "--model-path", "/ckpt/step-1", "--port", "0"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
 
 
 @contextmanager
@@ -69,9 +69,11 @@ def test_engines_and_gateway_start_together_and_stop_together() -> None:
 def test_router_flags_go_to_the_gateway_and_others_to_the_engines() -> None:
     with serving("--router-enable-rl", "--router-api-key", "k", "--weight-version", "7") as (_, url):
         key = {"authorization": "Bearer k"}
-        wait_until(lambda: ask(url, "GET", "/v1/rl/workers", **key).json["total"] == 1, "the engine is registered")
+        wait_until(
+            lambda: ask(url, "GET", "/v1/rl/workers", headers=key).json["total"] == 1, "the engine is registered"
+        )
         assert ask(url, "GET", "/v1/rl/workers").status == 401
-        assert ask(url, "GET", "/v1/rl/workers", **key).json["workers"][0]["weight_version"] == "7"
+        assert ask(url, "GET", "/v1/rl/workers", headers=key).json["workers"][0]["weight_version"] == "7"
 
 
 def test_an_engine_that_dies_ends_the_rest_and_is_named_with_its_last_words() -> None:

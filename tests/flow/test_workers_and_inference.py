@@ -12,7 +12,10 @@ from reference_server.health import HealthPolicy
 from reference_server.httpd.messages import Reply, Request
 from reference_server.httpd.server import HttpServer
 
-from .support import ScriptedEngine, ask, raw, streaming, wait_until
+from ..support.asking import JSON, ask
+from ..support.bare_connection import raw
+from ..support.scripted_engine import ScriptedEngine, streaming
+from ..support.waiting import wait_until
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
@@ -64,18 +67,18 @@ REFUSED: list[tuple[object, int, str]] = [
 @pytest.mark.parametrize(("body", "status", "says"), REFUSED, ids=[str(case[0]) for case in REFUSED])
 def test_a_registration_that_makes_no_sense_is_refused(body: object, status: int, says: str) -> None:
     with Gateway(enable_rl=True) as gateway:
-        answer = ask(gateway.url, "POST", "/workers", body)
+        answer = ask(gateway.url, "POST", "/workers", body, JSON)
         assert (answer.status, says in answer.body.decode()) == (status, True), answer.body
 
 
 def test_workers_are_named_by_uuid() -> None:
     with Gateway(enable_rl=True) as gateway:
         for method, body in (("GET", None), ("DELETE", None), ("PATCH", {}), ("PUT", {})):
-            assert ask(gateway.url, method, "/workers/nope", body).status == 400
-            assert ask(gateway.url, method, f"/workers/{NOBODY}", body).status == 404
+            assert ask(gateway.url, method, "/workers/nope", body, JSON).status == 400
+            assert ask(gateway.url, method, f"/workers/{NOBODY}", body, JSON).status == 404
         wrong = ask(gateway.url, "POST", f"/workers/{NOBODY}")
         assert (wrong.status, wrong.headers["allow"]) == (405, "GET,HEAD,PUT,PATCH,DELETE")
-        assert ask(gateway.url, "POST", "/workers", b"{}", content_type="text/plain").status == 415
+        assert ask(gateway.url, "POST", "/workers", b"{}", {"content-type": "text/plain"}).status == 415
 
 
 def test_an_engine_that_starts_late_is_registered_when_it_is_there() -> None:
@@ -181,7 +184,7 @@ def test_a_caller_that_leaves_a_generation_frees_its_engine() -> None:
 def test_inference_wants_the_gateway_s_key_when_there_is_one() -> None:
     with MockEngine("sglang") as engine, Gateway(worker_urls=[engine.url], api_key="k") as gateway:
         assert ask(gateway.url, "POST", "/generate", {"text": "a"}).status == 401
-        assert ask(gateway.url, "POST", "/generate", {"text": "a"}, authorization="Bearer k").status == 200
+        assert ask(gateway.url, "POST", "/generate", {"text": "a"}, {"authorization": "Bearer k"}).status == 200
         assert [ask(gateway.url, "GET", path).status for path in ("/health", "/liveness", "/v1/models")] == [200] * 3
 
 

@@ -1,1 +1,1 @@
-"""Decisions, one test module for a source module; no sockets."""
+"""Decisions, one test module for a source module, in the same place; no sockets."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from .misbehave import Server
-from .serving import Serve
+from ..support.misbehaving_server import Server
+from ..support.wire_answers import Serve
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 
 from smg.rl import RL, RlConnectionError, RlTimeoutError, paused
 
-from ..calls import CALLS
-from .misbehave import Peer, Script, answer, deaf, dripping, keeping, silent, sipping
-from .serving import LISTING, Serve
+from ..support.calls import CALLS
+from ..support.misbehaving_server import Peer, Script, answer, deaf, dripping, keeping, silent, sipping
+from ..support.wire_answers import LISTING, Serve
 
 SHORT, LONG = 0.3, 5.0
 

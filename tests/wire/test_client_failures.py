@@ -8,9 +8,9 @@ import pytest
 
 from smg.rl import RL, RlConnectionError
 
-from ..calls import CALLS
-from .misbehave import Script, answer, answering, closing, hanging_up, resetting
-from .serving import Serve
+from ..support.calls import CALLS
+from ..support.misbehaving_server import Script, answer, answering, closing, hanging_up, resetting
+from ..support.wire_answers import Serve
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

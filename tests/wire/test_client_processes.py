@@ -13,8 +13,8 @@ import pytest
 
 import smg
 
-from .misbehave import PATIENCE, Peer, Script, keeping
-from .serving import FANNED_OUT, LISTING, Serve
+from ..support.misbehaving_server import PATIENCE, Peer, Script, keeping
+from ..support.wire_answers import FANNED_OUT, LISTING, Serve
 
 ROOT = Path(smg.__file__).parents[1]
 

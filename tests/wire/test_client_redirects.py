@@ -7,9 +7,9 @@ import pytest
 
 from smg.rl import RL, RlError, RlTimeoutError
 
-from ..calls import CALLS
-from .misbehave import answer, answering, dripping, hanging_up, keeping
-from .serving import LISTING, Serve
+from ..support.calls import CALLS
+from ..support.misbehaving_server import answer, answering, dripping, hanging_up, keeping
+from ..support.wire_answers import LISTING, Serve
 
 VARIABLES = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"]
 NOBODY = "http://127.0.0.1:9"

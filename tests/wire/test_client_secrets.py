@@ -12,8 +12,8 @@ import pytest
 
 from smg.rl import RL, RlError, paused
 
-from ..calls import CALLS
-from .misbehave import (
+from ..support.calls import CALLS
+from ..support.misbehaving_server import (
     Peer,
     Script,
     answer,
@@ -24,7 +24,7 @@ from .misbehave import (
     refusing_early,
     silent,
 )
-from .serving import Serve
+from ..support.wire_answers import Serve
 
 KEY = "sk-The-Key-0123456789"
 

@@ -8,8 +8,8 @@ import trustme
 
 from smg.rl import RL, RlConnectionError, RlError, RlTimeoutError, Worker, paused
 
-from ..unit.scripted import ROW
-from .misbehave import (
+from ..support.certificates import certified, trusting
+from ..support.misbehaving_server import (
     Peer,
     Script,
     answer,
@@ -21,24 +21,10 @@ from .misbehave import (
     refusing_early,
     silent,
 )
-from .serving import FANNED_OUT, LISTING, Serve
+from ..support.scripted_sender import ROW
+from ..support.wire_answers import FANNED_OUT, LISTING, Serve
 
-AUTHORITY = trustme.CA()
 STRANGER = trustme.CA()
-
-
-def certified(*names: str, by: trustme.CA = AUTHORITY) -> ssl.SSLContext:
-    """What a server of this name needs."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    by.issue_cert(*names).configure_cert(context)
-    return context
-
-
-def trusting(authority: trustme.CA = AUTHORITY) -> ssl.SSLContext:
-    """What a client needs that trusts this authority."""
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    return context
 
 
 def test_a_private_authority_is_trusted_through_ssl_context(serve: Serve) -> None:

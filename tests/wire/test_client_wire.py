@@ -9,9 +9,9 @@ from smg import __version__
 from smg.rl import RL, RlError, Worker, paused
 from smg.rl.encoding import Param
 
-from ..unit.scripted import ROW
-from .misbehave import Received, answer, answering, keeping, refusing_early
-from .serving import CALLED, FANNED_OUT, LISTING, Serve
+from ..support.misbehaving_server import Received, answer, answering, keeping, refusing_early
+from ..support.scripted_sender import ROW
+from ..support.wire_answers import CALLED, FANNED_OUT, LISTING, Serve
 
 WORKERS = b'{"workers": []}'
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

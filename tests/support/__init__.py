@@ -1,0 +1,1 @@
+"""What several folders of tests share, one concept a module. Fixtures are in `conftest.py`."""

@@ -1,0 +1,1 @@
+"""The modules of `reference_server/engines`."""
