@@ -88,7 +88,7 @@ class Duty:
     def _verifying(self) -> Verify | None:
         if self._verify is False:
             return None
-        return Verify() if self._verify else Verify(frozenset(self.kinds_that_said_so()))
+        return Verify(self.kinds_that_said_so(), everybody=bool(self._verify))
 
     def kinds_that_said_so(self) -> dict[str, str]:
         """The kind of each engine that answered the pause in the words of a kind that tells its status."""
@@ -105,6 +105,9 @@ class Duty:
         """Put on an error who is stuck, and what frees them; whether somebody is."""
         stuck = self.stuck
         nameless = self.everybody and not self.settled
+        if self.everybody and not nameless:
+            left = f"no report says whom the pause reached; one that matched {self.selector} and has left the gateway"
+            note(error, f"{left} since is not known here by name")
         if not stuck and not nameless:
             return False
         self.pause.still_paused[:] = others(stuck, self.pause.quarantined)

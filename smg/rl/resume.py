@@ -7,11 +7,11 @@ that is still on its way is watched for `settle` seconds.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from . import status
-from .engines import ASLEEP, PAUSED, RUNNING, UNREACHABLE, PauseRoutes
+from .engines import ASLEEP, PAUSED, RUNNING, UNKNOWN_STATUS, UNREACHABLE, PauseRoutes
 from .errors import FanoutError, RlError
 from .report import Pause, Target, others, succeeded
 from .results import FanoutResult
@@ -62,6 +62,7 @@ class Resume:
         self._rl, self._routes, self._timeout, self._retries = rl, routes, timeout, retries
         self._settle, self._sleep, self._clock = settle, sleep, clock
         self._too_early: list[Target] = []
+        self._kinds: Mapping[str, str] = {}
         self.gateway_lost = False
         """Whether the last resume got no report: the ids may mean nothing to the next gateway."""
 
@@ -165,6 +166,7 @@ class Resume:
         """Look at those who are in doubt until `settle` seconds have passed; resume who does not run."""
         late = others(pause.uncertain, pause.left)
         doubted = verify.wanted(pause.resumed) if verify else []
+        self._kinds = verify.kinds if verify else {}
         waiting = [*late, *others([*doubted, *self._too_early], late)]
         end, gap = self._clock() + self._settle, _FIRST_LOOK
         while waiting:
@@ -209,11 +211,25 @@ class Resume:
 
     def _look(self, targets: Sequence[Target]) -> dict[Target, str]:
         """The status of each, as far as it can be read."""
+        known = {t: self._kinds[t.worker_id] for t in targets if t.worker_id in self._kinds}
+        seen = self._read({t: t for t in known}, self._kinds)
+        missing = [t for t in targets if seen.get(t, UNKNOWN_STATUS) == UNKNOWN_STATUS]
+        if not missing:
+            return seen
+        # Their kind is to be learnt, or they go by another id now.
         try:
             workers = self._rl.workers(timeout=_LOOK_SECONDS)
-            kinds = status.kinds_of(workers)
-            now = _now(targets, [Target(w.id, w.url) for w in workers])
-            found = status.read(self._rl, {t.worker_id: kinds[t.worker_id] for t in now.values()}, _LOOK_SECONDS)
+        except RlError:
+            return {t: status for t, status in seen.items() if t not in missing}
+        now = _now(missing, [Target(w.id, w.url) for w in workers])
+        found = self._read(now, status.kinds_of(workers))
+        return {**{t: one for t, one in seen.items() if t not in missing}, **found}
+
+    def _read(self, now: Mapping[Target, Target], kinds: Mapping[str, str]) -> dict[Target, str]:
+        """The status of targets that go by the ids in `now`; nothing when the gateway does not answer."""
+        ids = {one.worker_id for one in now.values()}
+        try:
+            found = status.read(self._rl, {key: kinds[key] for key in ids}, _LOOK_SECONDS) if ids else {}
         except RlError:
             return {}
         return {target: found[one.worker_id] for target, one in now.items()}
@@ -246,14 +262,14 @@ class Resume:
 
 
 class Verify:
-    """Whose status is looked at after a pause and after a resume: of everybody, or of some `ids`."""
+    """Whose status is looked at after a resume: of those in `kinds` (worker id to kind), or of everybody."""
 
-    def __init__(self, ids: frozenset[str] | None = None) -> None:
-        self._ids = ids
+    def __init__(self, kinds: Mapping[str, str], *, everybody: bool) -> None:
+        self.kinds, self._everybody = kinds, everybody
 
     def wanted(self, targets: Sequence[Target]) -> list[Target]:
         """Those of the targets whose status is wanted."""
-        return [t for t in targets if self._ids is None or t.worker_id in self._ids]
+        return [t for t in targets if self._everybody or t.worker_id in self.kinds]
 
 
 _PROVEN, _AGAIN, _WAIT = "proven", "resume it again", "wait"
@@ -269,7 +285,8 @@ def _step(seen: str | None, late: bool, answered: bool, last: bool) -> str:
         return _WAIT if late and not last else _PROVEN
     if seen in (PAUSED, UNREACHABLE) or late or not answered:
         return _AGAIN
-    return _PROVEN  # it can't tell, and has answered a resume behind which no pause can come
+    # It has answered a resume behind which no pause can come: one that can't tell is believed.
+    return _PROVEN if seen == UNKNOWN_STATUS else _WAIT
 
 
 def _now(targets: Sequence[Target], known: Sequence[Target]) -> dict[Target, Target]:

@@ -9,7 +9,7 @@ from smg.rl import RL, Pause, PauseRoutes, RlError, paused
 from smg.rl.engines import ENGINES
 from smg.rl.resume import Resume
 
-from .world import DEATHS, EVENTS, GATEWAY, OF_ENGINES, OF_REQUESTS, REFIT, Died, Fault, World
+from .world import DEATHS, EVENTS, GATEWAY, OF_ENGINES, OF_REQUESTS, REFIT, Died, Engine, Fault, World
 
 READS = ("workers", "ready", "model_info", "is_paused", "is_sleeping", "metrics")
 BROKEN_READS = ("not connected", "garbled", "restarted", "interrupted before")
@@ -47,18 +47,28 @@ class Run:
         named = set(getattr(self.error, "still_paused", ()))
         ids = {target.worker_id for target in named}
         urls = {target.address for target in named}
-        remedy = getattr(self.error, "remedy", None) or ""
-        selected = f"engine={self.case.kind}" in remedy
+        selected = f"engine={self.case.kind}" in (getattr(self.error, "remedy", None) or "")
         left = [
             f"engine {engine.name} is left paused, and nobody is told"
             for engine in self.world.engines
             if engine.alive
             and engine.paused
             and not selected
+            and not self._nobody_can_tell(engine)
             and engine.url not in urls
             and not any(worker_id.endswith(f"-{engine.name}") for worker_id in ids)
         ]
         return [*self.world.broken, *left]
+
+    def _nobody_can_tell(self, engine: Engine) -> bool:
+        """Whether it has lied about its resume, and can't be asked or was not to be; or has left
+        before anybody was asked for names, which the error says."""
+        notes = " ".join([str(self.error), *getattr(self.error, "__notes__", ())])
+        if "no report says whom the pause reached" in notes and engine.name not in self.world.registered:
+            return True
+        lies = [f for f in self.world.faults if f.kind == "engine lies" and f.engine == engine.name]
+        asked = self.case.options.get("verify") is not False and ENGINES[self.case.kind].status
+        return bool(lies) and not asked
 
     def told(self) -> str:
         """The whole of it, for a counterexample."""

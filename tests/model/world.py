@@ -76,7 +76,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.engines = [Engine(n, self.kind, f"http://e{n}:1") for n in range(3)]
-        self._registered = {n: f"g0-{n}" for n in range(3)}
+        self.registered = {n: f"g0-{n}" for n in range(3)}
         self._epoch = self._moves = self.asked = 0
         self._late: list[tuple[int, Engine, str]] = []
         self.dead = False
@@ -107,7 +107,10 @@ class World:
         mine = next((fault.kind for fault in here if fault.kind in OF_REQUESTS), None)
         whose = {fault.engine: fault.kind for fault in here if fault.kind in OF_ENGINES}
         self.trace.append(f"{number} {request.method} {path} {query.get('selector', '')} {' '.join(map(str, here))}")
-        act = lambda: self._answer(request.method, path, query, whose)  # noqa: E731  # a name for what may never happen
+
+        def act() -> Response:
+            return self._answer(request.method, path, query, whose)
+
         answer = OF_REQUESTS[mine](self, number, act, path, query) if mine else act()
         self._land(number)
         self.now += 0.01
@@ -127,20 +130,21 @@ class World:
         engine_path = path.partition("/engine/")[2]
         if path.startswith("/v1/rl/workers/"):
             worker_id = path.split("/")[4]
-            engines = [engine for engine in self._known() if self._registered[engine.name] == worker_id]
+            engines = [engine for engine in self._known() if self.registered[engine.name] == worker_id]
             if not engines:
                 return _json(404, {"error": "worker_not_found", "message": "no such worker"})
             answer, failure = self._call(engines[0], engine_path, whose.get(engines[0].name))
-            return _json(answer["status"], answer) if answer else _json(502, {**failure, "error": failure["error"]})
+            return _json(answer["status"], answer) if answer else _json(502, failure)
         selector = Selector.parse(query["selector"])
         targets = [engine for engine in self._known() if selector.matches(self._lookup(engine))]
         if not targets:
             return _json(400, {"error": "no_workers_match", "message": "nobody"})
-        results, failed = {}, []
+        results: dict[str, object] = {}
+        failed: list[object] = []
         for engine in targets:
             answer, failure = self._call(engine, engine_path, whose.get(engine.name))
             if answer:
-                results[self._registered[engine.name]] = answer
+                results[self.registered[engine.name]] = answer
             if failure:
                 failed.append(failure)
         report = {"results": results, "failed": failed, "total": len(targets), "succeeded": len(targets) - len(failed)}
@@ -148,7 +152,7 @@ class World:
 
     def _call(self, engine: Engine, path: str, fault: str | None) -> tuple[dict[str, object], dict[str, object]]:
         """The envelope and the entry of `failed` of one engine call; one of them may be empty."""
-        who = {"worker_id": self._registered[engine.name], "url": engine.url}
+        who: dict[str, object] = {"worker_id": self.registered[engine.name], "url": engine.url}
         if not engine.alive:
             return {}, {**who, "error": "upstream_unreachable", "message": "refused"}
         self._count(engine, path)
@@ -166,14 +170,14 @@ class World:
             self.broken.append("a resume before the block has ended")
 
     def _known(self) -> list[Engine]:
-        return [engine for engine in self.engines if engine.name in self._registered]
+        return [engine for engine in self.engines if engine.name in self.registered]
 
     def _lookup(self, engine: Engine) -> dict[str, str]:
-        return {"id": self._registered[engine.name], "url": engine.url, "engine": engine.kind}
+        return {"id": self.registered[engine.name], "url": engine.url, "engine": engine.kind}
 
     def _row(self, engine: Engine) -> dict[str, object]:
         return {
-            "id": self._registered[engine.name],
+            "id": self.registered[engine.name],
             "url": engine.url,
             "base_url": engine.url,
             "engine": engine.kind,
@@ -206,14 +210,14 @@ class World:
 
     def restart_gateway(self) -> None:
         self._epoch += 1
-        self._registered = {n: f"g{self._epoch}-{n}" for n in self._registered}
+        self.registered = {n: f"g{self._epoch}-{n}" for n in self.registered}
 
     def leave(self, engine: Engine) -> None:
-        self._registered.pop(engine.name, None)
+        self.registered.pop(engine.name, None)
 
     def come_back(self, engine: Engine) -> None:
         self._epoch += 1
-        self._registered[engine.name] = f"g{self._epoch}-{engine.name}"
+        self.registered[engine.name] = f"g{self._epoch}-{engine.name}"
 
     def move(self, engine: Engine) -> None:
         self._moves += 1

@@ -1,0 +1,93 @@
+"""All runs of a `paused` with up to two faults: nobody is left paused and unnamed, nothing is sent twice."""
+
+import itertools
+import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from smg.rl import FanoutResult, answers, pause, resume
+from smg.rl.report import Pause, Target
+from smg.rl.resume import Resume
+
+from .explore import cases, explore, run
+from .world import Fault
+
+# Two faults take a minute a case; three are for by hand: `python -m tests.model 3`.
+MOST = int(os.environ.get("SMG_MODEL_FAULTS", "2"))
+WITH_TWO = [
+    str(case)
+    for case in cases()
+    if case.options in ({"mode": None}, {"quarantine": True}, {"verify": True}, {"resume_retries": 2})
+]
+
+
+def broken(text: str, faults: int) -> tuple[int, str]:
+    """How many runs a case has, and the first that breaks a law, whole."""
+    (case,) = (case for case in cases() if str(case) == text)
+    logging.disable(logging.CRITICAL)  # in a process of its own
+    count = 0
+    for one in explore(case, faults):
+        count += 1
+        if one.problems():
+            return count, one.told()
+    return count, ""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(os.cpu_count()) as running:
+        yield running
+
+
+def test_nobody_is_left_paused_and_unnamed_whatever_happens_once_or_twice(pool: ProcessPoolExecutor) -> None:
+    asked = [(text, MOST if text in WITH_TWO else 1) for text in map(str, cases())]
+    found = list(pool.map(broken, *zip(*sorted(asked, key=lambda one: -one[1]), strict=True)))
+    assert [counterexample for _, counterexample in found if counterexample] == []
+    assert sum(count for count, _ in found) > 50_000 or MOST < 2
+
+
+def test_a_counterexample_is_replayed_by_its_number() -> None:
+    (case,) = (case for case in cases() if str(case) == "sglang mode=None")
+    faults = [Fault(0, "engine late 3", 1), Fault(4, "garbled")]
+    one = run(case, faults)
+    assert one.number == "0:engine late 3:1,4:garbled"
+    again = run(case, [Fault.parse(text) for text in one.number.split(",")])
+    assert again.told() == one.told() and "late: pause_generation at engine 1" in again.told()
+
+
+def nothing(*arguments: object, **options: object) -> None:
+    """In place of a fix that is taken out."""
+
+
+def believed(cls: type[Pause], result: FanoutResult) -> Pause:
+    paused = [Target(key, answer.url) for key, answer in result.results.items() if 200 <= answer.status < 300]
+    return Pause(result.results, result.failed, result.total, result.succeeded, paused=paused)
+
+
+def hopeful(seen: str | None, late: bool, answered: bool, last: bool) -> str:
+    return step(seen or "unknown", late, answered, last)
+
+
+step = resume._step
+MUTANTS: dict[str, tuple[object, str, object]] = {
+    "late pauses are not watched": (Resume, "_watch", nothing),
+    "a status that could not be read is believed": (resume, "_step", hopeful),
+    "who is uncertain is not known": (Pause, "after", classmethod(believed)),
+    "names are not learnt": (pause.Duty, "_learn_names", lambda duty: True),
+    "a report that cannot be true is believed": (answers, "_untrue", lambda status, report: None),
+    "an answer is believed": (pause.Duty, "kinds_that_said_so", lambda duty: {}),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_with_a_fix_taken_out_the_model_finds_a_counterexample(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS[name])
+    (case,) = (case for case in cases() if str(case) == "sglang mode=None")
+    logging.disable(logging.CRITICAL)
+    try:
+        assert any(one.problems() for one in itertools.islice(explore(case, 2), 8000))
+    finally:
+        logging.disable(logging.NOTSET)
