@@ -21,7 +21,7 @@ from .quarantine import RefitWatch
 from .remedy import remedy
 from .report import Pause, Target, others, refusal
 from .results import FanoutFailure, FanoutResult
-from .resume import Resume, Verify, nobody_was_asked
+from .resume import Resume, Verify, nobody_was_asked, raise_as_it_is
 from .selectors import Selector, SelectorError, Term
 from .signals import HeldInterrupts, TerminationExits, hang, note
 
@@ -372,8 +372,11 @@ class paused(contextlib.ContextDecorator):
                 note(first, sentence)
                 # What is on its way may be caught by who knows nothing of a pause.
                 log_error(sentence)
-        if first is not error:
+        if first is error:
+            return
+        if second is None or second is first:
             raise first
+        raise_as_it_is(first)
 
 
 _GLANCE_SECONDS = 5.0

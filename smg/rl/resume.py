@@ -95,7 +95,7 @@ class Resume:
             self._retry(pause, started)
             self._watch(pause, verify)
         if not known:
-            _raise(error or RlError(_nameless(selector), code="still_paused"))
+            raise_as_it_is(error or RlError(_nameless(selector), code="still_paused"))
         self._conclude(pause, error)
 
     def _learn(self, pause: Pause, result: FanoutResult, learn: Callable[[], bool]) -> bool:
@@ -252,13 +252,13 @@ class Resume:
 
     def _conclude(self, pause: Pause, error: RlError | None) -> None:
         if pause.still_paused:
-            _raise(error or RlError(_named(pause), code="still_paused"))
+            raise_as_it_is(error or RlError(_named(pause), code="still_paused"))
         if isinstance(error, FanoutError):
             failed = [Target(f.worker_id, f.url) for f in error.result.failed]
             if others(failed, pause.resumed):
-                _raise(error)
+                raise_as_it_is(error)
         elif error is not None and not pause.resumed:
-            _raise(error)
+            raise_as_it_is(error)
 
 
 class Verify:
@@ -296,7 +296,8 @@ def _now(targets: Sequence[Target], known: Sequence[Target]) -> dict[Target, Tar
     return {target: now for target, now in found if now is not None}
 
 
-def _raise(error: RlError) -> NoReturn:
+def raise_as_it_is(error: BaseException) -> NoReturn:
+    """Raise an error with the context that it has."""
     context = error.__context__
     try:
         raise error

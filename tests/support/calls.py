@@ -17,6 +17,7 @@ CALLS: Mapping[str, Callable[[RL, float | None], object]] = {
     "fanout": lambda rl, timeout: rl.fanout("flush_cache", {}, selector="engine=sglang", timeout=timeout),
     "match": lambda rl, timeout: rl.match("engine=sglang", timeout=timeout),
     "weight_versions": lambda rl, timeout: rl.weight_versions("engine=sglang", timeout=timeout),
+    "status": lambda rl, timeout: rl.status("engine=sglang", timeout=timeout),
     "expect_weight_version": lambda rl, timeout: rl.expect_weight_version("engine=sglang", "42", timeout=timeout),
     "paused": pause_and_resume,
 }

@@ -6,8 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from smg.rl import RL, FanoutResult, paused
+from smg.rl import RL, CallResult, FanoutResult, Worker, paused
+from smg.rl.results import Json
 
+IDS = ("w0", "w1")
 PAUSE, RESUME = "pause_generation", "continue_generation"
 
 Outcome = None | BaseException | Callable[[], object]
@@ -26,7 +28,17 @@ class Fleet:
     def rl(self) -> RL:
         return cast(RL, self)
 
+    def workers(self, **options: Any) -> list[Worker]:
+        """Whoever a test names is there, and runs when it is asked."""
+        rows = [{"id": one, "url": f"http://{one}:1", "engine": "sglang", "connection_mode": "http"} for one in IDS]
+        return [Worker.of(cast("dict[str, Json]", row)) for row in rows]
+
+    def match(self, selector: object, **options: Any) -> list[Worker]:
+        return []
+
     def fanout(self, path: str, body: object = None, **options: Any) -> FanoutResult:
+        if path == "ready":
+            return FanoutResult({one: CallResult(one, f"http://{one}:1", 200, 1, "") for one in IDS}, [], 2, 2)
         self.calls.append((path, body, options))
         self.log.append(path)
         outcome = self.outcomes[path]
@@ -67,7 +79,7 @@ def fail(error: BaseException) -> None:
 def leave(fleet: Fleet, block: Callable[[], object] = lambda: None) -> BaseException | None:
     """What comes out of a `paused` over this fleet."""
     try:
-        with paused(fleet.rl, "a=b"):
+        with paused(fleet.rl, "a=b", settle=0):
             fleet.log.append("block")
             block()
     except BaseException as error:

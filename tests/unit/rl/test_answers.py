@@ -370,4 +370,4 @@ def test_a_report_that_cannot_be_read_does_not_pass_for_a_success(broken: dict[s
     rl, _ = scripted(reply(200, {**REPORT, **broken}))
     with pytest.raises(RlError) as refused:
         fan_out(rl)
-    assert refused.value.code == "unexpected_response"
+    assert refused.value.code == "bad_response"

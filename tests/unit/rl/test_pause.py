@@ -248,10 +248,18 @@ NOTES = [
 @EVERY_THREAD
 @pytest.mark.parametrize(("name", "words"), NOTES, ids=[name for name, _ in NOTES])
 def test_a_note_says_who_may_still_be_paused(run: Run, name: str, words: str) -> None:
+    first, fleet = ValueError("first"), Fleet(resume=ERRORS[name]())
+    fleet.result = FanoutResult({"w1": CallResult("w1", "http://e1:1", 200, 1, {})}, [], 1, 1)
+    run(lambda: leave(fleet, lambda: fail(first)))
+    said = "\n".join([str(first), *getattr(first, "__notes__", [])])
+    assert f"The resume failed as well, engines may still be paused: {words}" in said
+    assert "still paused: w1 (http://e1:1)" in said and "smg rl resume" in said
+
+
+def test_no_alarm_when_nobody_was_paused() -> None:
     first = ValueError("first")
-    run(lambda: leave(Fleet(resume=ERRORS[name]()), lambda: fail(first)))
-    notes = [f"The resume failed as well, engines may still be paused: {words}"]
-    assert getattr(first, "__notes__", []) == (notes if hasattr(first, "add_note") else [])
+    leave(Fleet(resume=RlError("nobody matches", 400, "no_workers_match")), lambda: fail(first))
+    assert not hasattr(first, "__notes__")
 
 
 def test_no_note_when_the_resume_worked() -> None:

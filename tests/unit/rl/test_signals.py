@@ -32,7 +32,7 @@ class Leaving:
     def through(self, fleet: Fleet, block: Callable[[], object] = lambda: None) -> BaseException:
         with pytest.raises(KeyboardInterrupt) as caught:
             try:
-                with paused(fleet.rl, "a=b"):
+                with paused(fleet.rl, "a=b", settle=0):
                     block()
             finally:
                 self.left.set()
