@@ -72,10 +72,10 @@ class Fleet:
 
     @property
     def rl(self) -> "RL":
-        """A client of the gateway."""
+        """A client of the gateway that verifies: a test is to notice an engine that lies about its pause."""
         from smg.rl import RL
 
-        return RL(self.url, api_key=self.gateway.config.api_key, timeout=30)
+        return RL(self.url, api_key=self.gateway.config.api_key, timeout=30, verify=True)
 
     def start(self) -> "Fleet":
         """Start everything; returns when every engine is registered."""

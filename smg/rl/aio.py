@@ -52,6 +52,7 @@ class AsyncRL:
         trust_env: bool = False,
         headers: Headers | Callable[[], Headers] | None = None,
         sender: "Sender | None" = None,
+        verify: bool = False,
     ) -> None:
         _refuse_trio()
         self.rl = RL(
@@ -62,6 +63,7 @@ class AsyncRL:
             trust_env=trust_env,
             headers=headers,
             sender=sender,
+            verify=verify,
         )
 
     @classmethod

@@ -42,6 +42,8 @@ class RL:
     `trust_env`: use the environment's proxies. `headers`: sent with every request, a
     mapping or a function that gives one (`x-request-id`, `traceparent`). `sender`: sends
     the requests instead of urllib, `messages.Sender` tells how; it never sees the API key.
+    `verify`: every `paused` of this client reads the status of its engines, unless it says
+    otherwise.
 
     Raises `ValueError` for an argument that cannot work. May be shared by threads and,
     without an `ssl_context`, pickled; opens a new connection for every call and keeps none.
@@ -57,12 +59,14 @@ class RL:
         trust_env: bool = False,
         headers: Headers | Callable[[], Headers] | None = None,
         sender: "Sender | None" = None,
+        verify: bool = False,
     ) -> None:
         self.base_url = encoding.base_url(base_url)
         self.timeout = _seconds(timeout)
         self._api_key = encoding.api_key(api_key)
         self._ssl_context, self._trust_env = ssl_context, trust_env
         self._headers = headers if callable(headers) else encoding.headers(headers)
+        self.verify = verify
         self._given = sender
         self._sender = sender
 

@@ -84,13 +84,11 @@ class StatusReading:
     """How an engine tells whether it runs.
 
     `routes` are asked with GET, in this order. `judge` makes the status of what has been
-    answered so far, or None to ask the next. `paused_says`: fields of its answer to a
-    pause, by which it is known without asking the gateway for its kind.
+    answered so far, or None to ask the next.
     """
 
     routes: tuple[str, ...]
     judge: Callable[[StatusAnswers], str | None]
-    paused_says: Mapping[str, str]
 
 
 def _sglang_status(answers: StatusAnswers) -> str | None:
@@ -179,7 +177,7 @@ _REFITS = ("update_weights", "load_weights", "reload_weights", "lora_adapter")
 ENGINES: dict[str, EngineFacts] = {
     "sglang": EngineFacts(
         pause=SGLANG,
-        status=StatusReading(("ready", "model_info"), _sglang_status, {"message": "Generation paused successfully."}),
+        status=StatusReading(("ready", "model_info"), _sglang_status),
         version_routes=("model_info", "get_weight_version", "get_model_info"),
         refits=(*_REFITS, "begin_weight_update", "end_weight_update", "post_process_weights", "pull_weights"),
         capabilities=Capabilities(
@@ -196,7 +194,7 @@ ENGINES: dict[str, EngineFacts] = {
     "vllm": EngineFacts(
         pause=VLLM,
         version_routes=("weight_info",),
-        status=StatusReading((*_VLLM_FLAGS, "metrics"), _vllm_status, {"status": "paused"}),
+        status=StatusReading((*_VLLM_FLAGS, "metrics"), _vllm_status),
         refits=(*_REFITS, "collective_rpc", "start_weight_update", "start_draft_weight_update", "finish_weight_update"),
         capabilities=Capabilities(
             pause_modes=("abort", "wait", "keep"), update_from=("disk", "distributed"), sleep_wake=True

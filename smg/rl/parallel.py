@@ -19,9 +19,14 @@ def in_parallel(work: Callable[[], None], count: int) -> None:
         threading.Thread(target=run, args=(contextvars.copy_context(),), name="rl-part", daemon=True)
         for _ in range(count)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
+    started = []
+    try:
+        for thread in threads:
+            thread.start()
+            started.append(thread)
+    except RuntimeError:  # no more threads, or the interpreter is going down
+        run(contextvars.copy_context())
+    for thread in started:
         thread.join()
     if errors:
         raise errors[0]

@@ -9,19 +9,19 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from . import status
 from .abort import AbortableSender
-from .engines import ENGINES, RUNNING, SGLANG, PauseRoutes
+from .engines import RUNNING, SGLANG, PauseRoutes
 from .errors import FanoutError, RlError
 from .quarantine import RefitWatch
 from .remedy import remedy
 from .report import Pause, Target, others, refusal
 from .results import FanoutFailure, FanoutResult
-from .resume import Resume, Verify, nobody_was_asked, raise_as_it_is
+from .resume import Resume, nobody_was_asked, raise_as_it_is
 from .selectors import Selector, SelectorError, Term
 from .signals import HeldInterrupts, TerminationExits, hang, note
 
@@ -41,9 +41,7 @@ class Duty:
     raised in a thread from outside, an event loop that is closed), its finalizer settles it.
     """
 
-    def __init__(
-        self, rl: "RL", selector: str | Selector, routes: PauseRoutes, resume: Resume, verify: bool | None
-    ) -> None:
+    def __init__(self, rl: "RL", selector: str | Selector, routes: PauseRoutes, resume: Resume, verify: bool) -> None:
         self.rl, self.selector, self.routes = rl, selector, routes
         self._resume, self._verify = resume, verify
         self.pause = Pause()
@@ -61,7 +59,7 @@ class Duty:
             selector = self._without(bad)
         if selector is not None:
             learn = self._learn_names if self.everybody and not self.pause.concerned else None
-            self._resume.run(self.pause, selector, self._verifying(), learn)
+            self._resume.run(self.pause, selector, learn, verify=self._verify)
         self.settled = True
 
     def _bad(self) -> list[Target]:
@@ -80,19 +78,11 @@ class Duty:
     def _learn_names(self) -> bool:
         """Everybody who matches may have been paused: put them down by name; whether that could be done."""
         try:
-            self.pause.uncertain[:] = [Target(w.id, w.url) for w in self.rl.match(self.selector)]
+            known = self.rl.match(self.selector, timeout=self._resume.look_seconds)
+            self.pause.uncertain[:] = [Target(worker.id, worker.url) for worker in known]
         except Exception:  # whatever goes wrong here must not stand in the way of the resume
             return False
         return True
-
-    def _verifying(self) -> Verify | None:
-        if self._verify is False:
-            return None
-        return Verify(self.kinds_that_said_so(), everybody=bool(self._verify))
-
-    def kinds_that_said_so(self) -> dict[str, str]:
-        """The kind of each engine that answered the pause in the words of a kind that tells its status."""
-        return {key: kind for key, answer in self.pause.results.items() if (kind := _kind_by_words(answer.body))}
 
     @property
     def stuck(self) -> list[Target]:
@@ -161,8 +151,8 @@ class paused(contextlib.ContextDecorator):
     process; `pause.quarantine(ids)` tells of others. `sigterm`: SIGTERM in the main thread is
     a `SystemExit` in the block. `check`: raise `ValueError` before anything is paused when a
     matching engine does not list `mode` among its capabilities. `verify`: read the status of
-    the engines after the pause and after the resume; True asks all that can tell, False
-    nobody, and by default those are asked that answer in the words of a known engine.
+    the engines after the pause and after the resume, of all that can tell, instead of
+    believing their answers; None does what the client was made to do.
     """
 
     def __init__(
@@ -183,7 +173,8 @@ class paused(contextlib.ContextDecorator):
         if not 0 <= settle < float("inf"):
             raise ValueError(f"settle must be 0 or more seconds, got {settle!r}")
         self._rl, self._selector, self._mode, self._timeout = rl, selector, mode, timeout
-        self._routes, self._check, self._verify = routes, check, verify
+        self._routes, self._check = routes, check
+        self._verify = bool(getattr(rl, "verify", False) if verify is None else verify)
         self._retries, self._settle_seconds = resume_retries, settle
         self._quarantine, self._sigterm = quarantine, sigterm
         self._used = False
@@ -283,22 +274,13 @@ class paused(contextlib.ContextDecorator):
 
     def _verify_pause(self) -> None:
         """Raise when an engine that has answered the pause goes on generating."""
-        if self._verify is False:
-            return
         pause = self._duty.pause
-        kinds = self._duty.kinds_that_said_so()
-        try:
-            if self._verify:
-                ids = {target.worker_id for target in pause.paused}
-                workers = self._pausing.workers(timeout=self._timeout)
-                kinds = status.kinds_of(worker for worker in workers if worker.id in ids)
-            found = (
-                status.read(self._pausing, kinds, self._timeout if self._verify else _GLANCE_SECONDS) if kinds else {}
-            )
-        except RlError:
-            if self._verify:
-                raise
+        if not self._verify or not pause.paused:
             return
+        ids = {target.worker_id for target in pause.paused}
+        workers = self._pausing.workers(timeout=self._timeout)
+        kinds = status.kinds_of(worker for worker in workers if worker.id in ids)
+        found = status.read(self._pausing, kinds, self._timeout)
         running = [t for t in pause.paused if found.get(t.worker_id) == RUNNING]
         if running:
             pause.uncertain.extend(running)
@@ -379,10 +361,6 @@ class paused(contextlib.ContextDecorator):
         raise_as_it_is(first)
 
 
-_GLANCE_SECONDS = 5.0
-"""How long the status may take that nobody has asked for by name."""
-
-
 def _lost(duty: Duty, interrupts: HeldInterrupts) -> None:
     """The finalizer of a `paused` that never came to its end."""
     duty.discharge()
@@ -401,15 +379,6 @@ def _abortable(rl: "RL") -> "tuple[RL, Callable[[], None]]":
         return rl, lambda: None
     sender = AbortableSender(lambda: rl.sender)
     return through(sender), sender.abort
-
-
-def _kind_by_words(body: object) -> str | None:
-    said: Mapping[str, object] = body if isinstance(body, dict) else {}
-    for name, facts in ENGINES.items():
-        words = facts.status.paused_says if facts.status else {}
-        if words and all(said.get(key) == word for key, word in words.items()):
-            return name
-    return None
 
 
 def _left(pause: Pause) -> str:

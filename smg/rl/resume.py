@@ -7,7 +7,7 @@ that is still on its way is watched for `settle` seconds.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from . import status
@@ -28,7 +28,6 @@ _NOBODY_ASKED = {
 _FIRST_GAP, _LAST_GAP = 0.5, 5.0
 _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0
 _LOOK_SECONDS = 2.0
-"""How long one look at the status of engines may take."""
 
 
 def nobody_was_asked(error: BaseException) -> bool:
@@ -45,8 +44,7 @@ class Resume:
     """One resume of what a pause has paused.
 
     `timeout`: seconds for each request and for all `retries` together, None is the client's.
-    `settle`: seconds for which those are watched who may yet be paused. `verify`: look at the
-    status afterwards; of those in `kinds` (worker id to kind), or of all.
+    `settle`: seconds for which those are watched who may yet be paused.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class Resume:
         self._rl, self._routes, self._timeout, self._retries = rl, routes, timeout, retries
         self._settle, self._sleep, self._clock = settle, sleep, clock
         self._too_early: list[Target] = []
-        self._kinds: Mapping[str, str] = {}
         self.gateway_lost = False
         """Whether the last resume got no report: the ids may mean nothing to the next gateway."""
 
@@ -70,13 +67,15 @@ class Resume:
         self,
         pause: Pause,
         selector: str | Selector,
-        verify: "Verify | None" = None,
         learn: Callable[[], bool] | None = None,
+        *,
+        verify: bool = False,
     ) -> None:
         """Resume, and write down in `pause` who is proven to run; raises when somebody is not.
 
         `learn` finds out who may have been paused, where the pause has not told, once the
-        first resume is sent; whether it could.
+        first resume is sent; whether it could. `verify`: look at the status of those who
+        have answered, too.
         """
         started = self._clock()
         error: RlError | None = None
@@ -108,6 +107,11 @@ class Resume:
         reached = [*succeeded(result), *(Target(f.worker_id, f.url) for f in result.failed)]
         pause.uncertain.extend(others(reached, pause.uncertain))
         return known
+
+    @property
+    def look_seconds(self) -> float:
+        """How long one look at the status of engines may take."""
+        return min(_LOOK_SECONDS, self._rl.timeout if self._timeout is None else self._timeout)
 
     def _fanout(self, selector: str | Selector, timeout: float | None = None) -> FanoutResult:
         timeout = self._timeout if timeout is None else timeout
@@ -162,11 +166,10 @@ class Resume:
             gap = min(gap * 2, _LAST_GAP)
             self._one_by_one(pause, pause.still_paused, left)
 
-    def _watch(self, pause: Pause, verify: "Verify | None") -> None:
+    def _watch(self, pause: Pause, verify: bool) -> None:
         """Look at those who are in doubt until `settle` seconds have passed; resume who does not run."""
         late = others(pause.uncertain, pause.left)
-        doubted = verify.wanted(pause.resumed) if verify else []
-        self._kinds = verify.kinds if verify else {}
+        doubted = pause.resumed if verify else []
         waiting = [*late, *others([*doubted, *self._too_early], late)]
         end, gap = self._clock() + self._settle, _FIRST_LOOK
         while waiting:
@@ -178,7 +181,7 @@ class Resume:
             waiting = [t for t in waiting if steps[t] != _PROVEN]
             again = [t for t in waiting if steps[t] == _AGAIN]
             if again:
-                self._one_by_one(pause, again, _LOOK_SECONDS)
+                self._one_by_one(pause, again, self.look_seconds)
             if last:
                 self._give_up(pause, waiting, late)
                 return
@@ -210,26 +213,13 @@ class Resume:
         pause.unreachable[:] = others(pause.unreachable, proven)
 
     def _look(self, targets: Sequence[Target]) -> dict[Target, str]:
-        """The status of each, as far as it can be read."""
-        known = {t: self._kinds[t.worker_id] for t in targets if t.worker_id in self._kinds}
-        seen = self._read({t: t for t in known}, self._kinds)
-        missing = [t for t in targets if seen.get(t, UNKNOWN_STATUS) == UNKNOWN_STATUS]
-        if not missing:
-            return seen
-        # Their kind is to be learnt, or they go by another id now.
+        """The status of each, as far as it can be read; nothing when the gateway does not answer."""
         try:
-            workers = self._rl.workers(timeout=_LOOK_SECONDS)
-        except RlError:
-            return {t: status for t, status in seen.items() if t not in missing}
-        now = _now(missing, [Target(w.id, w.url) for w in workers])
-        found = self._read(now, status.kinds_of(workers))
-        return {**{t: one for t, one in seen.items() if t not in missing}, **found}
-
-    def _read(self, now: Mapping[Target, Target], kinds: Mapping[str, str]) -> dict[Target, str]:
-        """The status of targets that go by the ids in `now`; nothing when the gateway does not answer."""
-        ids = {one.worker_id for one in now.values()}
-        try:
-            found = status.read(self._rl, {key: kinds[key] for key in ids}, _LOOK_SECONDS) if ids else {}
+            workers = self._rl.workers(timeout=self.look_seconds)
+            kinds = status.kinds_of(workers)
+            now = _now(targets, [Target(w.id, w.url) for w in workers])
+            ids = {one.worker_id for one in now.values()}
+            found = status.read(self._rl, {key: kinds[key] for key in ids}, self.look_seconds) if ids else {}
         except RlError:
             return {}
         return {target: found[one.worker_id] for target, one in now.items()}
@@ -259,17 +249,6 @@ class Resume:
                 raise_as_it_is(error)
         elif error is not None and not pause.resumed:
             raise_as_it_is(error)
-
-
-class Verify:
-    """Whose status is looked at after a resume: of those in `kinds` (worker id to kind), or of everybody."""
-
-    def __init__(self, kinds: Mapping[str, str], *, everybody: bool) -> None:
-        self.kinds, self._everybody = kinds, everybody
-
-    def wanted(self, targets: Sequence[Target]) -> list[Target]:
-        """Those of the targets whose status is wanted."""
-        return [t for t in targets if self._everybody or t.worker_id in self.kinds]
 
 
 _PROVEN, _AGAIN, _WAIT = "proven", "resume it again", "wait"

@@ -151,7 +151,8 @@ def test_a_cancellation_during_the_pause_resumes_and_is_obeyed() -> None:
         with Gateway(worker_urls=[engine.url], enable_rl=True, keep_log=True) as gateway:
             run(cancel(AsyncRL(gateway.url), engine))
             paths = [entry.path for entry in gateway.log]
-            assert paths == ["/v1/rl/engine/pause_generation", "/v1/rl/engine/continue_generation"]
+            assert paths[:2] == ["/v1/rl/engine/pause_generation", "/v1/rl/engine/continue_generation"]
+            assert paths.count("/v1/rl/engine/pause_generation") == 1
             wait_until(lambda: engine.left == ["/pause_generation"], "the engine sees its caller go")
 
 

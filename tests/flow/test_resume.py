@@ -27,7 +27,7 @@ def targets(fleet: Fleet, *engines: MockEngine) -> list[Target]:
 
 def test_with_nothing_missed_the_wire_shows_the_contract_s_two_requests() -> None:
     with Fleet(sglang=3) as fleet:
-        with paused(fleet.rl, ALL) as pause:
+        with paused(RL(fleet.url), ALL) as pause:
             assert pause.paused == targets(fleet, *fleet.engines)
             assert states(fleet) == ["paused"] * 3
         assert requests_of(fleet) == ["pause_generation", "continue_generation"]
@@ -95,11 +95,12 @@ def test_a_worker_the_gateway_forgot_is_named_with_what_frees_it() -> None:
         assert (stuck.value.code, stuck.value.still_paused) == ("still_paused", target)
         assert pause.left == pause.still_paused == target
         assert states(fleet) == ["running", "paused"]
-        notes = getattr(stuck.value, "__notes__", [f"curl -X POST {lost.url}/continue_generation"])
-        assert f"curl -X POST {lost.url}/continue_generation" in notes[-1]
+        assert f"smg rl resume --engine-url {lost.url}" in str(stuck.value.remedy)
+        fleet.register_anew(lost)
+        fleet.rl.fanout("continue_generation", {}, selector=ALL)
 
 
-def test_an_engine_that_died_is_named_with_the_command_to_resume_it() -> None:
+def test_an_engine_that_died_is_named_and_no_command_resumes_it() -> None:
     with Fleet(sglang=2) as fleet:
         dead = fleet.engines[0]
         worker_id = fleet.worker_id(dead)
@@ -107,8 +108,8 @@ def test_an_engine_that_died_is_named_with_the_command_to_resume_it() -> None:
             with paused(fleet.rl, ALL):
                 dead.stop()
         assert stuck.value.still_paused == [Target(worker_id, dead.url)]
-        notes = getattr(stuck.value, "__notes__", [f"'id in ({worker_id})'"])
-        assert f"'id in ({worker_id})'" in notes[-1]
+        assert f"not reachable: {worker_id}" in str(stuck.value.remedy)
+        assert "smg rl resume" not in str(stuck.value.remedy)
         assert fleet.engines[1].state == "running"
 
 
@@ -192,7 +193,7 @@ def test_a_mode_that_an_engine_does_not_list_is_refused_before_anything_is_pause
 def test_as_a_decorator_every_call_is_a_pause_of_its_own() -> None:
     with Fleet(sglang=1) as fleet:
 
-        @paused(fleet.rl, ALL)
+        @paused(RL(fleet.url), ALL)
         def step() -> str:
             return fleet.engines[0].state
 

@@ -65,16 +65,15 @@ def test_a4_an_engine_whose_pause_was_carried_out_unanswered_is_resumed() -> Non
         assert states(fleet) == ["running", "running"]
 
 
-def test_a4_and_when_its_resume_fails_too_it_is_named() -> None:
+def test_a4_and_when_its_resume_fails_too_it_is_resumed_again() -> None:
     with Fleet(sglang=2) as fleet:
         lost = fleet.engines[1]
         lost.fail(PAUSE, faults.CloseBefore(effect=True), times=1)
         lost.fail(RESUME, faults.Reset(), times=1)
         with pytest.raises(FanoutError, match=PAUSE) as failed, paused(fleet.rl, ALL):
             pytest.fail("the block ran")
-        assert failed.value.still_paused == [target(fleet, lost)]
-        assert isinstance(failed.value.__context__, FanoutError)
-        assert states(fleet) == ["running", "paused"]
+        assert failed.value.still_paused == [] and len(lost.calls(PAUSE)) == 1
+        assert states(fleet) == ["running", "running"]
 
 
 @pytest.mark.parametrize(("kind", "routes", "path"), [("sglang", SGLANG, "generate"), ("vllm", VLLM, "v1/completions")])

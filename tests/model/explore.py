@@ -67,7 +67,7 @@ class Run:
         if "no report says whom the pause reached" in notes and engine.name not in self.world.registered:
             return True
         lies = [f for f in self.world.faults if f.kind == "engine lies" and f.engine == engine.name]
-        asked = self.case.options.get("verify") is not False and ENGINES[self.case.kind].status
+        asked = self.case.options.get("verify") and ENGINES[self.case.kind].status
         return bool(lies) and not asked
 
     def told(self) -> str:

@@ -311,13 +311,10 @@ OF_REQUESTS |= DEATHS
 
 
 def _well(world: World, engine: Engine, path: str, who: dict[str, object]) -> Given:
-    facts, routes = ENGINES[engine.kind], world.routes
+    routes = world.routes
     said: object = {"success": True}
     status = 200
-    if path == routes.pause:
-        engine.do(path, routes)
-        said = dict(facts.status.paused_says) if facts.status else {"success": True}
-    elif path in (routes.resume, REFIT[engine.kind]):
+    if path == routes.pause or path in (routes.resume, REFIT[engine.kind]):
         engine.do(path, routes)
     elif path == "ready":
         status = 503 if engine.paused else 200

@@ -23,6 +23,7 @@ class Fleet:
         self.result = FanoutResult()
         self.calls: list[tuple[str, object, dict[str, Any]]] = []
         self.log: list[str] = []
+        self.timeout, self.verify = 1.0, False
 
     @property
     def rl(self) -> RL:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from smg.rl import RL, RlConnectionError, RlTimeoutError, paused
+from smg.rl import RL, RlConnectionError, RlError, RlTimeoutError, paused
 
 from ..support.calls import CALLS
 from ..support.misbehaving_server import Peer, Script, answer, deaf, dripping, keeping, silent, sipping
@@ -93,9 +93,9 @@ def test_what_timed_out_is_not_sent_again(serve: Serve) -> None:
 def test_a_pause_that_timed_out_is_resumed_over_a_new_connection(serve: Serve) -> None:
     server = serve(silent, keeping(answer(200, b'{"results": {}, "failed": []}')))
     rl = RL(server.url)
-    with pytest.raises(RlTimeoutError) as caught, paused(rl, "a=b", timeout=SHORT):
+    with pytest.raises(RlTimeoutError) as caught, paused(rl, "a=b", timeout=SHORT, settle=0):
         pytest.fail("the block ran")
-    assert caught.value.__context__ is None
+    assert isinstance(caught.value.__context__, RlError) and "a=b" in str(caught.value.remedy)
     assert [request.line.split()[1] for request in server.received(2)] == [
         "/v1/rl/engine/pause_generation?selector=a%3Db",
         "/v1/rl/engine/continue_generation?selector=a%3Db",

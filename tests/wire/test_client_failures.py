@@ -73,7 +73,8 @@ def test_an_answer_that_is_lost_or_no_http_is_a_bad_response(serve: Serve, scrip
 def test_every_call_tells_so(serve: Serve, name: str) -> None:
     server = serve(hanging_up)
     broken(RL(server.url), CALLS[name], "bad_response")
-    assert server.connections == (2 if name == "paused" else 1)
+    # After a pause whose fate is unknown there are the resume, and questions.
+    assert server.connections > 1 if name == "paused" else server.connections == 1
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -148,7 +148,7 @@ def interrupting_while(wanted: str, taken: threading.Event) -> Script:
         if operation(peer.request.line) == wanted:
             os.kill(int(dict(peer.request.headers)["X-Pid"]), signal.SIGINT)
             assert taken.wait(PATIENCE)
-        peer.send(FANNED_OUT)
+        peer.send(LISTING if operation(peer.request.line) == "workers" else FANNED_OUT)
         peer.until_gone()
 
     return play
