@@ -153,7 +153,7 @@ def test_a_cancellation_during_the_pause_resumes_and_is_obeyed() -> None:
             paths = [entry.path for entry in gateway.log]
             assert paths[:2] == ["/v1/rl/engine/pause_generation", "/v1/rl/engine/continue_generation"]
             assert paths.count("/v1/rl/engine/pause_generation") == 1
-            wait_until(lambda: engine.left == ["/pause_generation"], "the engine sees its caller go")
+            wait_until(lambda: "/pause_generation" in engine.left, "the engine sees its caller go")
 
 
 def test_the_resume_is_shielded_from_cancellation() -> None:

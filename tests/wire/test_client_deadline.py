@@ -96,7 +96,7 @@ def test_a_pause_that_timed_out_is_resumed_over_a_new_connection(serve: Serve) -
     with pytest.raises(RlTimeoutError) as caught, paused(rl, "a=b", timeout=SHORT, settle=0):
         pytest.fail("the block ran")
     assert isinstance(caught.value.__context__, RlError) and "a=b" in str(caught.value.remedy)
-    assert [request.line.split()[1] for request in server.received(2)] == [
+    assert [request.line.split()[1] for request in server.received(2)[:2]] == [
         "/v1/rl/engine/pause_generation?selector=a%3Db",
         "/v1/rl/engine/continue_generation?selector=a%3Db",
     ]

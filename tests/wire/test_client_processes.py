@@ -171,8 +171,11 @@ def test_control_c_is_obeyed_after_the_engines_have_resumed(serve: Serve, where:
             lines.append(line.strip())
             if lines[-1] == "interrupted":
                 taken.set()
+    if where == "pause_generation":
+        # It is cut short, or just came to its end; then there are looks at who runs.
+        lines = [line for line in lines if line not in ("ended pause_generation", "ended ready")]
     assert lines == expected
-    assert [operation(request.line) for request in server.received(2)] == BOTH
+    assert [operation(request.line) for request in server.received(2)[:2]] == BOTH
 
 
 def test_control_c_ends_the_process_as_ever_but_resumes_first(serve: Serve) -> None:
