@@ -228,6 +228,11 @@ class MockEngine:
         return self._state.asleep
 
     @property
+    def adapters(self) -> dict[str, str]:
+        """The LoRA adapters that are loaded: name -> path."""
+        return self._state.adapters
+
+    @property
     def flushes(self) -> int:
         """How often the prefix cache was emptied, by a refit too."""
         return self._state.flushes

@@ -57,7 +57,7 @@ class SGLangWeights:
 
     def init_group(self, call: Call) -> Reply:
         name = str(validation.body(call, _INIT)["group_name"])
-        self._need_one_rank()
+        need_one_rank(self._options)
         self._state.wait_for_trainer(call.gone)
         with self._lock:
             self._groups.add(name)
@@ -65,7 +65,7 @@ class SGLangWeights:
 
     def destroy_group(self, call: Call) -> Reply:
         name = str(validation.body(call, _DESTROY)["group_name"])
-        self._need_one_rank()
+        need_one_rank(self._options)
         with self._lock:
             if name not in self._groups:
                 return _said(False, "The group to be destroyed does not exist.")
@@ -80,7 +80,7 @@ class SGLangWeights:
 
     def from_group(self, call: Call) -> Reply:
         body = validation.body(call, _BROADCAST)
-        self._need_one_rank()
+        need_one_rank(self._options)
         if problem := self._outside_frame("update_weights_from_distributed"):
             return problem
         name = str(body["group_name"])
@@ -95,7 +95,7 @@ class SGLangWeights:
 
     def from_tensors(self, call: Call) -> Reply:
         body = validation.body(call, _TENSORS)
-        self._need_one_rank()
+        need_one_rank(self._options)
         return self._outside_frame("update_weights_from_tensor") or self._load(body)
 
     def _frame(self, begun: bool) -> Reply:
@@ -119,13 +119,15 @@ class SGLangWeights:
         named = "" if version is None else f" Weight version updated to {version}."
         return _said(True, f"Succeeded to update parameter online.{named}")
 
-    def _need_one_rank(self) -> None:
-        if self._options.dp_size != 1:
-            raise AssertionFailed
-
 
 class AssertionFailed(Exception):
     """What a real engine asserts does not hold: a bare 500."""
+
+
+def need_one_rank(options: EngineOptions) -> None:
+    """Assert, as a real engine does, that there is one data parallel rank."""
+    if options.dp_size != 1:
+        raise AssertionFailed
 
 
 def _said(success: bool, message: str) -> Reply:

@@ -9,8 +9,16 @@ from .weights import PrefixCache, Tokens, Weights, fingerprint, next_token
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter: what requests call it, and where it was loaded from."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
 class Wanted:
-    """What a caller asks for: at most `limit` tokens (None: no limit) after `prompt`.
+    """What a caller asks for: at most `limit` tokens (None: no limit) after `prompt`, with an `adapter` if any.
 
     With `ignore_end` the answer does not end by itself before the limit.
     """
@@ -19,6 +27,7 @@ class Wanted:
     prompt: Tokens
     limit: int | None = None
     ignore_end: bool = False
+    adapter: Adapter | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,7 @@ class Generation:
         self.doomed = False
         self.weight_version = weights.version
         self._cached_by = weights
-        self._fingerprint = fingerprint(wanted.prompt)
+        self._fingerprint = fingerprint(wanted.prompt, "" if wanted.adapter is None else wanted.adapter.path)
         self._length, self._last = _plan(wanted, natural_length)
 
     def run(self, cache: PrefixCache, weights: Weights) -> None:

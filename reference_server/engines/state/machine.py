@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .batch import Batch
-from .generation import Generation, Phase, Progress, Wanted
+from .generation import Adapter, Generation, Phase, Progress, Wanted
 from .traits import DEFAULT, PAUSE_MODES, RUNNING, PauseMode, Traits
 from .weights import Weights
 
@@ -88,6 +88,14 @@ class Refit(enum.Enum):
     NO_CHECKPOINT = "nothing to load there; the old weights serve"
 
 
+class Adapted(enum.Enum):
+    """What came of loading an adapter."""
+
+    DONE = "it serves"
+    TAKEN = "there is one of this name, which stays"
+    NO_CHECKPOINT = "nothing to load there"
+
+
 def stays() -> bool:
     """A caller that does not go away."""
     return False
@@ -128,6 +136,7 @@ class EngineState:
         self.flushes = 0
         self.asleep: frozenset[str] = frozenset()
         self._checkpoints = checkpoints
+        self._adapters: dict[str, str] = {}
         self._half_loaded = False
         self._refits_waiting = 0
         self._waiting_for_trainer: list[object] = []
@@ -310,7 +319,7 @@ class EngineState:
                 if self._traits.needs_memory and "weights" in self.asleep:
                     self.crash("weights loaded into memory that was given back")
                     self._check_alive()
-                if not handed and self._checkpoints is not None and path not in self._checkpoints:
+                if not handed and not self._loads(path):
                     self._half_loaded = self._traits.half_loads
                     return Refit.NO_CHECKPOINT
                 old = self.weights
@@ -364,6 +373,37 @@ class EngineState:
                 self.resume()
             return not self.asleep
 
+    @property
+    def adapters(self) -> dict[str, str]:
+        """The LoRA adapters that requests may choose: name -> path."""
+        with self.changed:
+            return dict(self._adapters)
+
+    def adapter(self, name: str) -> Adapter | None:
+        """The adapter of a name, None if there is none."""
+        path = self.adapters.get(name)
+        return None if path is None else Adapter(name, path)
+
+    def load_adapter(self, name: str, path: str, *, in_place: bool = False) -> Adapted:
+        """Load an adapter; `in_place` it takes the place of one of the same name."""
+        with self._changing():
+            if name in self._adapters and not in_place:
+                return Adapted.TAKEN
+            if not self._loads(path):
+                return Adapted.NO_CHECKPOINT
+            self._adapters[name] = path
+            return Adapted.DONE
+
+    def unload_adapter(self, name: str, *, wait: bool = False) -> bool:
+        """Forget an adapter, and `wait` for the end of the requests in flight that use it; whether it was there."""
+        with self._changing():
+            if self._adapters.pop(name, None) is None:
+                return False
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.stopped or not wait or not self._users(name))
+            self._check_alive()
+            return True
+
     def wait_for_trainer(self, gone: Gone = stays) -> None:
         """Wait for a trainer to join, who will hand over weights; raises `CallerGone`."""
         place = object()
@@ -401,6 +441,7 @@ class EngineState:
             twin = EngineState(weights.path, weights.version, generation_ticks=length, traits=self._traits)
             twin._run = Run.FROZEN if self.paused else Run.OPEN
             twin._pause_mode, twin.asleep = self._pause_mode, self.asleep
+            twin._adapters = self.adapters
             return twin
 
     # From here on, whoever calls holds the lock.
@@ -422,6 +463,15 @@ class EngineState:
     def _check_alive(self) -> None:
         if self.stopped:
             raise EngineStopped
+
+    def _loads(self, path: str) -> bool:
+        """Whether there is something to load at a path."""
+        return self._checkpoints is None or path in self._checkpoints
+
+    def _users(self, name: str) -> list[Generation]:
+        """The generations in flight that use an adapter."""
+        inside = self._batch.within(Phase.RUNNING, Phase.QUEUED)
+        return [one for one in inside if one.wanted.adapter is not None and one.wanted.adapter.name == name]
 
     def _let_in(self) -> None:
         """The parked come in, if the door is open."""

@@ -39,18 +39,10 @@ class VLLMIdentity:
         return Reply.of_json(200, {"version": self._options.version})
 
     def models(self, call: Call) -> Reply:
-        now = int(time.time())
-        model = {
-            "id": self._options.model,
-            "object": "model",
-            "created": now,
-            "owned_by": "vllm",
-            "root": self._options.model_path,
-            "parent": None,
-            "max_model_len": MAX_MODEL_LEN,
-            "permission": [{"id": f"modelperm-{uuid.uuid4().hex[:16]}", "created": now, **_PERMISSION}],
-        }
-        return Reply.of_json(200, {"object": "list", "data": [model]})
+        base = _model(self._options.model, self._options.model_path, None, MAX_MODEL_LEN)
+        adapters = self._state.adapters.items()
+        models = [base, *(_model(name, path, self._options.model, None) for name, path in adapters)]
+        return Reply.of_json(200, {"object": "list", "data": models})
 
     def load(self, call: Call) -> Reply:
         """All the requests there are; a real engine counts them only if it was started to."""
@@ -91,3 +83,18 @@ class VLLMIdentity:
 
     def is_paused(self, call: Call) -> Reply:
         return Reply.of_json(200, {"is_paused": self._state.paused})
+
+
+def _model(name: str, path: str, parent: str | None, max_model_len: int | None) -> dict[str, object]:
+    """One of the models that are served: the base, or an adapter of it."""
+    now = int(time.time())
+    return {
+        "id": name,
+        "object": "model",
+        "created": now,
+        "owned_by": "vllm",
+        "root": path,
+        "parent": parent,
+        "max_model_len": max_model_len,
+        "permission": [{"id": f"modelperm-{uuid.uuid4().hex[:16]}", "created": now, **_PERMISSION}],
+    }

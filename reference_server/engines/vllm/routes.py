@@ -9,6 +9,7 @@ from ..fastapi.validation import Fields, Invalid, between, boolean, one_of
 from ..options import EngineOptions
 from ..state.machine import EngineState, Flush
 from . import errors
+from .adapters import VLLMAdapters
 from .errors import ApiError
 from .features import Features
 from .generation import VLLMGenerate
@@ -41,6 +42,7 @@ class VLLM:
         self._options, self._state = options, state
         self._features = Features.of(options.version)
         identity, generate = VLLMIdentity(options, state), VLLMGenerate(options, state, self._features)
+        adapters = VLLMAdapters(options, state)
         self.routes: Endpoints = {
             "/health": Endpoint("GET", lambda call: Reply(200)),
             "/ping": Endpoint("GET POST", lambda call: Reply(200)),
@@ -49,6 +51,8 @@ class VLLM:
             "/v1/models": Endpoint("GET", identity.models),
             "/v1/completions": Endpoint("POST", generate.completions),
             "/v1/chat/completions": Endpoint("POST", generate.chat),
+            "/v1/load_lora_adapter": Endpoint("POST", adapters.load),
+            "/v1/unload_lora_adapter": Endpoint("POST", adapters.unload),
             **(self._control(identity) if options.dev_mode else {}),
         }
 
