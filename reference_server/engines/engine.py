@@ -11,6 +11,7 @@ from ..httpd.request_log import Entry, Log
 from ..httpd.server import HttpServer
 from .fastapi.routing import Call
 from .faults.fault import Fault
+from .faults.routes import Routes
 from .faults.schedule import Rule
 from .faults.script import HeldRequests, Script
 from .kind import Kind
@@ -97,9 +98,10 @@ class MockEngine:
         self._failures: list[Exception] = []
         self._changed = threading.Condition()
         self._log = Log(self._changed)
-        self._script = Script(self._changed)
-        self._remote = self._own_remote() if remote_control else None
         self._state = self._new_state()
+        paths = self._kind.dialect(self._options, self._state, port).routes
+        self._script = Script(self._changed, Routes(f"{self.kind} {self._options.version}", paths))
+        self._remote = self._own_remote() if remote_control else None
         self._started = False
 
     def start(self) -> "MockEngine":
@@ -154,7 +156,8 @@ class MockEngine:
         """Let a fault happen to the next `times` requests for `path`, or to all until `clear_faults`.
 
         `path` is a path, its first slash optional, or `*` for every one, the gateway's own
-        questions among them; `method` None is any. With a `probability` chance decides, from
+        questions among them; `ValueError` for one that this engine does not have. `method`
+        None is any. With a `probability` chance decides, from
         `seed`. Of several faults that fit, a request meets the first that was given.
         """
         self._script.fail(Rule(fault, path, times, method, probability, seed))
@@ -169,7 +172,7 @@ class MockEngine:
         """Within the `with`, hold the next `times` requests for `path` before they have any effect.
 
         They go on when they are released, at the latest when the block ends, and then meet
-        the faults that are planned for them.
+        the faults that are planned for them. `ValueError` for a path that this engine does not have.
         """
         return self._script.hold(path, times, method)
 
