@@ -16,6 +16,7 @@ from .faults.schedule import Rule
 from .faults.script import HeldRequests, Script
 from .kind import Kind
 from .kinds import kind_of
+from .leftovers import Left, repeated_refits
 from .live import LiveEngine
 from .options import EngineOptions
 from .remote import Remote
@@ -24,6 +25,7 @@ from .state.generation import Phase
 from .state.machine import CallerGone, EngineState, EngineStopped
 
 _MAX_BODY = 1 << 30
+_TOLD = "it was told to crash"
 _PARTING_SECONDS = 1.0
 """How long who tells an engine to crash may need to read that it was heard."""
 
@@ -103,6 +105,7 @@ class MockEngine:
         self._script = Script(self._changed, Routes(f"{self.kind} {self._options.version}", paths))
         self._remote = self._own_remote() if remote_control else None
         self._started = False
+        self._refits_since = 0
 
     def start(self) -> "MockEngine":
         """Listen; returns when the engine answers."""
@@ -115,6 +118,7 @@ class MockEngine:
                     if self._started:
                         self._state = self._new_state()
                     self._started = True
+                    self._refits_since = len(self._log.entries)
                     self._changed.notify_all()
                 self._live = LiveEngine(
                     self._kind,
@@ -134,7 +138,10 @@ class MockEngine:
             thread.join()
 
     def crash(self) -> None:
-        """Close every connection and refuse new ones, until `restart`; the state is `dead`."""
+        """Close every connection and refuse new ones, until `restart`; the state is `dead`.
+
+        An engine that died is crashed too, so that its death counts as asked for.
+        """
         self._crash_now()
 
     def restart(self) -> None:
@@ -185,11 +192,14 @@ class MockEngine:
         self.stop()
 
     def __repr__(self) -> str:
-        where = self.url if self._port else "not started"
         return (
-            f"<MockEngine {self.kind} {where} {self.state}, "
+            f"<MockEngine {self.kind} {self._where} {self.state}, "
             f"weight_version={self.weight_version!r}, in_flight={self.in_flight}>"
         )
+
+    @property
+    def _where(self) -> str:
+        return self.url if self._port else "not started"
 
     @property
     def url(self) -> str:
@@ -282,6 +292,24 @@ class MockEngine:
         if failures:
             raise failures[0]
 
+    def leftovers(self, *, refits_repeated: bool = False) -> list[str]:
+        """What a test should not leave behind, a sentence each; see `Fleet.check`, which raises them.
+
+        With `refits_repeated` the refits that came so far may have come twice, for later calls too.
+        """
+        if refits_repeated:
+            self._refits_since = len(self._log.entries)
+        reason = self._state.crashed
+        left = Left(
+            self._where,
+            self.state,
+            None if reason == _TOLD else reason,
+            self.asleep,
+            repeated_refits(self._log.entries[self._refits_since :], self._kind.facts),
+            self._script.unused,
+        )
+        return list(left.problems())
+
     def _new_state(self) -> EngineState:
         return EngineState(
             self._options.model_path,
@@ -311,7 +339,7 @@ class MockEngine:
     def _crash_now(self, grace: float = 0.0) -> None:
         with self._starting:
             if self._server is not None:
-                self._state.crash("it was told to crash")
+                self._state.crash(_TOLD)
                 self._halt(grace)
 
     def _crash_later(self, server: HttpServer, restart: bool) -> None:

@@ -102,6 +102,11 @@ class Script:
         """What is still to go wrong."""
         return self._faults.rules
 
+    @property
+    def unused(self) -> tuple[Rule[Fault], ...]:
+        """What was to go wrong, and did not because nobody called."""
+        return self._faults.unused
+
     def fail(self, rule: Rule[Fault]) -> None:
         """Let a fault happen to the requests of a rule; raises `ValueError` for a path that is no route."""
         self._routes.check(rule.path)
