@@ -138,7 +138,7 @@ class EngineState:
         self._checkpoints = checkpoints
         self._adapters: dict[str, str] = {}
         self._half_loaded = False
-        self._refits_waiting = 0
+        self._refits_waiting = self._pauses = 0
         self._waiting_for_trainer: list[object] = []
 
     @property
@@ -159,6 +159,11 @@ class EngineState:
     def frozen(self) -> bool:
         """Whether no generation gets a token."""
         return self._run is Run.FROZEN
+
+    @property
+    def pausing(self) -> bool:
+        """Whether a pause waits for the end of those that run."""
+        return self._pauses > 0
 
     @property
     def stopped(self) -> bool:
@@ -506,8 +511,10 @@ class EngineState:
 
     def _drain(self) -> None:
         running = self._batch.within(Phase.RUNNING)
+        self._pauses += 1
         self.changed.notify_all()
         self.changed.wait_for(lambda: self.stopped or self.frozen or all(one.ending for one in running))
+        self._pauses -= 1
         self._check_alive()
         if self._run is Run.DRAINING and not self.count(Phase.RUNNING):
             self._enter(Event.DRAINED)

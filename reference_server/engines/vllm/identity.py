@@ -15,6 +15,9 @@ MAX_MODEL_LEN = 32768
 
 _WORLD: Fields = {"include_dp": (boolean, True)}
 _CONFIG: Fields = {"config_format": (one_of("text", "json"), "text")}
+_SLEEP_STATE = "vllm:engine_sleep_state"
+_SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _PERMISSION = {
     "object": "model_permission",
     "allow_create_engine": False,
@@ -81,8 +84,20 @@ class VLLMIdentity:
     def weight_info(self, call: Call) -> Reply:
         return Reply.of_json(200, {"weight_version": self._state.weights.version})
 
-    def is_paused(self, call: Call) -> Reply:
-        return Reply.of_json(200, {"is_paused": self._state.paused})
+    def metrics(self, call: Call) -> Reply:
+        """What memory sleeps, which a pause alone does not change."""
+        now = self._sleep_state()
+        lines = [
+            f"# HELP {_SLEEP_STATE} Whether the engine is in this sleep state.",
+            f"# TYPE {_SLEEP_STATE} gauge",
+            *(f'{_SLEEP_STATE}{{sleep_state="{one}"}} {float(one == now)}' for one in _SLEEP_STATES),
+        ]
+        return Reply(200, (("content-type", _PROMETHEUS),), ("\n".join(lines) + "\n").encode())
+
+    def _sleep_state(self) -> str:
+        if "weights" not in self._state.asleep:
+            return "awake"
+        return "weights_offloaded" if self._state.weights.path else "discard_all"
 
 
 def _model(name: str, path: str, parent: str | None, max_model_len: int | None) -> dict[str, object]:

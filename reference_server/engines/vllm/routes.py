@@ -27,6 +27,8 @@ _RESET: Fields = {"reset_running_requests": (boolean, False)}
 
 _MEMORY = frozenset({"weights", "kv_cache"})
 _DISCARDS = 2
+_IN_FLIGHT = "a pause is still in flight"
+_DIFFERENT = "Engines returned different values while a pause is in flight"
 _GUARDED = ("/v1", "/v2", "/inference")
 _NEW = (
     "/abort_requests /release_kv_cache_memory /shutdown_weight_transfer_engine /start_draft_weight_update "
@@ -47,6 +49,7 @@ class VLLM:
             "/health": Endpoint("GET", lambda call: Reply(200)),
             "/ping": Endpoint("GET POST", lambda call: Reply(200)),
             "/version": Endpoint("GET", identity.version),
+            "/metrics": Endpoint("GET", identity.metrics),
             "/load": Endpoint("GET", identity.load),
             "/v1/models": Endpoint("GET", identity.models),
             "/v1/completions": Endpoint("POST", generate.completions),
@@ -61,7 +64,7 @@ class VLLM:
         control = {
             "/pause": Endpoint("POST", self._pause),
             "/resume": Endpoint("POST", self._resume),
-            "/is_paused": Endpoint("GET", identity.is_paused),
+            "/is_paused": Endpoint("GET", self._is_paused),
             "/abort_requests": Endpoint("POST", self._abort),
             "/sleep": Endpoint("POST", self._sleep),
             "/wake_up": Endpoint("POST", self._wake),
@@ -104,6 +107,8 @@ class VLLM:
         return Reply.of_json(200, {"status": "paused"})
 
     def _resume(self, call: Call) -> Reply:
+        if self._unsettled():
+            return Reply.of_json(500, {"error": f"Failed to resume generation: {_IN_FLIGHT}"})
         # It does not look whether the memory is there.
         self._state.resume()
         return Reply.of_json(200, {"status": "resumed"})
@@ -133,7 +138,18 @@ class VLLM:
         awake = self._state.rouse(None if tags is None else frozenset(tags), early=not self._features.sleep_is_a_pause)
         return self._told({"status": "awake" if awake else "sleeping", "tags": tags})
 
+    def _is_paused(self, call: Call) -> Reply:
+        if self._unsettled():
+            return Reply.of_json(500, {"error": f"Failed to fetch pause status: {_DIFFERENT}"})
+        return Reply.of_json(200, {"is_paused": self._state.paused})
+
+    def _unsettled(self) -> bool:
+        """Whether data parallel ranks are on their way into a pause; a single engine is there at once."""
+        return self._options.dp_size > 1 and self._state.pausing
+
     def _is_sleeping(self, call: Call) -> Reply:
+        if self._unsettled():
+            raise ApiError(500, _DIFFERENT, "InternalServerError")
         paused = self._features.sleep_is_a_pause and self._state.paused
         return Reply.of_json(200, {"is_sleeping": paused or bool(self._state.asleep)})
 
