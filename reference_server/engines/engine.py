@@ -64,6 +64,7 @@ class MockEngine:
         api_key: str | None = None,
         checkpoints: Collection[str] | None = None,
         generation_ticks: int = 8,
+        abort_ticks: int = 0,
         tick_seconds: float = 0.0,
         health_generation: bool = False,
         health_timeout: float = 1.0,
@@ -84,6 +85,7 @@ class MockEngine:
             api_key=api_key,
             checkpoints=checkpoints,
             generation_ticks=generation_ticks,
+            abort_ticks=abort_ticks,
             tick_seconds=tick_seconds,
             health_generation=health_generation,
             health_timeout=health_timeout,
@@ -316,6 +318,7 @@ class MockEngine:
             self._options.weight_version,
             checkpoints=self._options.checkpoints,
             generation_ticks=self._options.generation_ticks,
+            abort_ticks=self._options.abort_ticks,
             changed=self._changed,
             traits=self._kind.traits(self._options.version),
         )

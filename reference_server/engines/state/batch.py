@@ -56,8 +56,14 @@ class Batch:
     def end_doomed(self) -> None:
         self.end([generation for generation in self._generations.values() if generation.doomed], "abort")
 
+    def linger(self, generations: Iterable[Generation], ticks: int) -> None:
+        """Have generations end, aborted, with the last of `ticks` from when they were first told to."""
+        for generation in generations:
+            if generation.abort_in is None:
+                generation.abort_in = ticks
+
     def step(self) -> None:
-        """A token for each that runs."""
+        """A token for each that runs and is not aborted."""
         for generation in self.within(Phase.RUNNING):
             generation.advance(self.weights)
         self._forget_ended()

@@ -112,6 +112,8 @@ class Generation:
         self.ending: Ending | None = None
         # Aborted while frozen: it ends when the engine resumes.
         self.doomed = False
+        # Aborted, and ending with so many more ticks.
+        self.abort_in: int | None = None
         self.weight_version = weights.version
         self._cached_by = weights
         self._fingerprint = fingerprint(wanted.prompt, "" if wanted.adapter is None else wanted.adapter.path)
@@ -128,7 +130,12 @@ class Generation:
             self.end(self._last)
 
     def advance(self, weights: Weights) -> None:
-        """One more token."""
+        """One more token, or one tick less until an abort takes hold."""
+        if self.abort_in is not None:
+            self.abort_in -= 1
+            if not self.abort_in:
+                self.end(Ending("abort"))
+            return
         self.tokens.append(next_token(weights, self._cached_by, self._fingerprint, len(self.tokens)))
         self.versions.append(weights.version)
         self.weight_version = weights.version

@@ -39,8 +39,8 @@ class Run(enum.Enum):
 class Event(enum.Enum):
     """What changes the run state."""
 
-    PAUSE = "a pause in a mode that freezes, ends or retracts"
-    PAUSE_TO_DRAIN = "a pause in a mode that lets those that run come to their end"
+    PAUSE = "a pause in a mode that freezes or retracts"
+    PAUSE_TO_DRAIN = "a pause in a mode that lets those that run come to their end, or aborts them"
     DRAINED = "the last that ran has ended"
     RESUME = "a resume"
 
@@ -121,6 +121,7 @@ class EngineState:
         *,
         checkpoints: Collection[str] | None = None,
         generation_ticks: int = 8,
+        abort_ticks: int = 0,
         clock: Callable[[], float] = time.monotonic,
         changed: threading.Condition | None = None,
         traits: Traits = DEFAULT,
@@ -139,6 +140,9 @@ class EngineState:
         self._adapters: dict[str, str] = {}
         self._half_loaded = False
         self._refits_waiting = self._pauses = 0
+        self._abort_ticks = abort_ticks
+        # Who holds the pause lock, and behind it who waits for it.
+        self._line: list[object] = []
         self._waiting_for_trainer: list[object] = []
 
     @property
@@ -216,8 +220,9 @@ class EngineState:
     def abort(self, id: str | None = None) -> int:
         """End the generation that has this id, None for all; how many that were.
 
-        The parked stay, unless the engine has them in its own queue. What an `in_place`
-        pause has frozen ends when the engine resumes, not before.
+        Those that run end with the last of `abort_ticks`, 0 for at once. The parked stay,
+        unless the engine has them in its own queue. What an `in_place` pause has frozen ends
+        when the engine resumes, not before.
         """
         with self._changing():
             parked = (Phase.PARKED,) if self._traits.queues else ()
@@ -225,7 +230,7 @@ class EngineState:
             meant = [one for one in inside if id in (None, one.wanted.id)]
             doomed = [one for one in meant if self._mode.dooms and one.phase is Phase.RUNNING]
             self._batch.doom(doomed)
-            self._batch.end([one for one in meant if one not in doomed], "abort")
+            self._end([one for one in meant if one not in doomed])
             return len(meant)
 
     def crash(self, reason: str) -> None:
@@ -262,21 +267,25 @@ class EngineState:
         """Shut the door. `mode`, a key of `PAUSE_MODES`, says what becomes of those inside.
 
         A mode that drains waits for the end of those that run, but not of those that were
-        frozen before, and no longer than until another pause freezes or ends them.
+        frozen before, and no longer than until another pause freezes or ends them. Traits say
+        in which modes it holds the pause lock until then.
         """
-        with self._changing():
+        with self._changing(), contextlib.ExitStack() as lock:
+            lock.enter_context(self._pause_lock())
             self._pause_mode = mode
             self._enter(Event.PAUSE_TO_DRAIN if self._mode.drains else Event.PAUSE)
             if self._mode.ends:
                 self.abort()
             if self._mode.retracts:
                 self._batch.retract()
+            if mode not in self._traits.locks:
+                lock.close()
             if self._run is Run.DRAINING:
                 self._drain()
 
     def resume(self) -> None:
         """Run again: first the queued, then the parked. No matter if the engine was not paused."""
-        with self._changing():
+        with self._changing(), self._pause_lock():
             self._pause_mode = None
             self._enter(Event.RESUME)
             self._batch.end_doomed()
@@ -312,9 +321,9 @@ class EngineState:
     ) -> Refit:
         """Load other weights; `version` None keeps the version. `handed` over, they need no checkpoint.
 
-        An engine that is frozen, or told to, loads `at_once`, another one when nothing is in
-        flight any more, and lets nothing new in before. With `abort` what is in flight is
-        ended first.
+        An engine that is frozen, or aborts what is in flight for a pause, or is told to, loads
+        `at_once`; another one when nothing is in flight any more, and lets nothing new in
+        before. With `abort` what is in flight is ended first.
         """
         with self._changing():
             if abort:
@@ -334,6 +343,16 @@ class EngineState:
                     return Refit.NOT_FLUSHED
                 self.reported = self.weights
                 return Refit.DONE
+
+    @contextlib.contextmanager
+    def handing_over(self) -> Iterator[None]:
+        """Be a call that hands over weights: it comes after a pause in flight, and paused it holds up the resume."""
+        with contextlib.ExitStack() as lock:
+            with self._changing():
+                lock.enter_context(self._pause_lock())
+                if not self.paused:
+                    lock.close()
+            yield
 
     def rename(self, version: str, *, abort: bool = True) -> None:
         """Give the same weights another version; ends what is in flight unless `abort` is false."""
@@ -465,6 +484,32 @@ class EngineState:
             yield
             self.changed.notify_all()
 
+    @contextlib.contextmanager
+    def _pause_lock(self) -> Iterator[None]:
+        """Hold the lock of pauses and resumes, which who comes first gets first."""
+        place = object()
+        with self.changed:
+            self._line.append(place)
+        try:
+            with self.changed:
+                if self._line[0] is not place:
+                    self.changed.notify_all()
+                    self.changed.wait_for(lambda: self.stopped or self._line[0] is place)
+                self._check_alive()
+            yield
+        finally:
+            with self.changed:
+                self._line.remove(place)
+                if self._line:
+                    self.changed.notify_all()
+
+    def _end(self, generations: Sequence[Generation]) -> None:
+        """Abort: those that run come to it with the ticks, the others at once."""
+        ticking = self._abort_ticks and not self.frozen
+        lingering = [one for one in generations if ticking and one.phase is Phase.RUNNING]
+        self._batch.linger(lingering, self._abort_ticks)
+        self._batch.end([one for one in generations if one not in lingering], "abort")
+
     def _check_alive(self) -> None:
         if self.stopped:
             raise EngineStopped
@@ -497,7 +542,7 @@ class EngineState:
     @contextlib.contextmanager
     def _turn(self, at_once: bool) -> Iterator[None]:
         """A refit's turn: on an engine that is not frozen, the door shut and nothing in flight."""
-        if at_once or self.frozen:
+        if at_once or self.frozen or self._mode.ends:
             yield
             return
         self._refits_waiting += 1
