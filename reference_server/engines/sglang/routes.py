@@ -70,7 +70,7 @@ class SGLang:
             **(frame if weights.framed else {}),
             "/flush_cache": Endpoint("GET POST", self._flush),
             "/abort_request": Endpoint("POST", self._abort),
-            "/release_memory_occupation": Endpoint("GET POST", lambda call: self._memory(call, state.sleep)),
+            "/release_memory_occupation": Endpoint("GET POST", lambda call: self._memory(call, state.release)),
             "/resume_memory_occupation": Endpoint("GET POST", lambda call: self._memory(call, state.wake)),
             "/generate": Endpoint("POST PUT", generate.generate),
             "/v1/completions": Endpoint("POST", openai.completions),

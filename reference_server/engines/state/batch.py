@@ -43,6 +43,11 @@ class Batch:
             generation.run(self.cache, self.weights)
         self._forget_ended()
 
+    def queue(self, phase: Phase) -> None:
+        """Let those in `phase` wait in the queue to run."""
+        for generation in self.within(phase):
+            generation.phase = Phase.QUEUED
+
     def retract(self) -> None:
         """Put those that run back into the queue."""
         for generation in self.within(Phase.RUNNING):

@@ -53,7 +53,7 @@ class Span:
 class Phase(enum.Enum):
     PARKED = "arrived while the engine took nothing new"
     RUNNING = "gets a token a tick"
-    QUEUED = "was running, waits to run again"
+    QUEUED = "was taken in, waits to run, or to run again"
     ENDED = "over"
 
 

@@ -289,7 +289,7 @@ class EngineState:
             self._pause_mode = None
             self._enter(Event.RESUME)
             self._batch.end_doomed()
-            self._batch.run(Phase.QUEUED)
+            self._go(Phase.QUEUED)
             self._let_in()
 
     def flush(self, timeout: float = 0.0, *, retract: bool = False) -> Flush:
@@ -306,7 +306,7 @@ class EngineState:
                 self._batch.retract()
             done = self._flush()
             if retract and not self.frozen:
-                self._batch.run(Phase.QUEUED)
+                self._go(Phase.QUEUED)
             return Flush.DONE if done else Flush.BUSY
 
     def refit(
@@ -378,13 +378,23 @@ class EngineState:
             if discard:
                 self._batch.weights = replace(self.weights, path="", load=self.weights.load + 1)
 
+    def release(self, tags: frozenset[str]) -> None:
+        """Give memory back, as `sleep` does. An engine that is asleep in any of `tags` dies of it."""
+        with self._changing():
+            if tags & self.asleep:
+                self.crash("memory released twice")
+            self._check_alive()
+            self.sleep(tags)
+
     def wake(self, tags: frozenset[str]) -> None:
-        """Take memory again. An engine that is not asleep in all of `tags` dies of it."""
+        """Take memory again; who waited for it runs. An engine that is not asleep in all of `tags` dies of it."""
         with self._changing():
             if tags - self.asleep:
                 self.crash("memory resumed that was not released")
             self._check_alive()
             self.asleep -= tags
+            if not self.paused:
+                self._go(Phase.QUEUED)
 
     def rouse(self, tags: frozenset[str] | None = None, *, early: bool = False) -> bool:
         """Take memory again, None for all; whether it is all back.
@@ -449,9 +459,9 @@ class EngineState:
             return waited
 
     def wait_until_running(self, timeout: float) -> bool:
-        """Whether the engine is not paused, or ceases to be within `timeout` seconds."""
+        """Whether a request would get a token now, or within `timeout` seconds: no pause, and the memory there."""
         with self._changing():
-            running = self.changed.wait_for(lambda: self.stopped or not self.paused, timeout)
+            running = self.changed.wait_for(lambda: self.stopped or not (self.paused or self._dormant), timeout)
             self._check_alive()
             return running
 
@@ -523,10 +533,22 @@ class EngineState:
         inside = self._batch.within(Phase.RUNNING, Phase.QUEUED)
         return [one for one in inside if one.wanted.adapter is not None and one.wanted.adapter.name == name]
 
+    @property
+    def _dormant(self) -> bool:
+        """Whether who would run has to wait for memory."""
+        return bool(self.asleep) and not self._traits.needs_memory
+
+    def _go(self, phase: Phase) -> None:
+        """Those in `phase` run, or queue for memory."""
+        if self._dormant:
+            self._batch.queue(phase)
+        else:
+            self._batch.run(phase)
+
     def _let_in(self) -> None:
         """The parked come in, if the door is open."""
         if not self.paused and not self._refits_waiting:
-            self._batch.run(Phase.PARKED)
+            self._go(Phase.PARKED)
 
     def _wait(self, done: Callable[[], bool], generations: Sequence[Generation], gone: Gone) -> None:
         while True:

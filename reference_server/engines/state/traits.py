@@ -40,7 +40,8 @@ class Traits:
     `locks`: the pause modes that hold up resumes, other pauses and weights that are handed
     over, until nothing is in flight. `refuses`: the pause modes in which a new request is refused instead of parked.
     `queues`: what is parked is parked in the engine's own queue, where an abort finds it.
-    `needs_memory`: who generates, or is refitted, while its memory is given back dies.
+    `needs_memory`: who generates, or is refitted, while its memory is given back dies; without
+    it, requests wait for the memory.
     `half_loads`: after a refit from where nothing is, who generates dies.
     """
 
