@@ -131,15 +131,22 @@ class Fleet:
         plane; 0 ends that, for those who wait too."""
         self._slowness.set(seconds)
 
-    def check(self) -> None:
-        """Raise what went wrong in a thread of a server, or `AssertionError` for engines left paused."""
+    def check(self, *, refits_repeated: bool = False) -> None:
+        """Raise what went wrong in a thread of a server, or `AssertionError` for what is left behind.
+
+        That is an engine that is paused, asleep, or dead though nobody crashed it; a refit that
+        came to it twice, in path, query and body, without a resume between and since it started;
+        a fault that was planned and never used, unless chance decides. The error names the
+        engine's URL and what to do. `refits_repeated`: those that came so far are meant, for
+        later checks too; `MockEngine.clear_faults` forgives faults, `crash` a death.
+        """
         for failure in [*self._failures, *self.gateway.failures]:
             raise failure
         for engine in self.engines:
             engine.check()
-        left = [engine.url for engine in self.engines if engine.state == "paused"]
+        left = [one for engine in self.engines for one in engine.leftovers(refits_repeated=refits_repeated)]
         if left:
-            raise AssertionError(f"paused and never resumed: {', '.join(left)}")
+            raise AssertionError("\n".join(left))
 
     def _new_gateway(self, port: int | None = None) -> Gateway:
         settings = self._settings.copy()

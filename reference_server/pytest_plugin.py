@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def smg_fleet() -> "Iterator[MakeFleet]":
     """A factory of running fleets: `fleet = smg_fleet(sglang=2)`.
 
-    Every fleet is checked and stopped after the test: an engine left paused, or an
-    exception in a thread of a server, is an error.
+    Every fleet is stopped and checked after the test: what `Fleet.check` raises is an error,
+    be it an engine left paused or a fault that was never used.
     """
     from .fleet import Fleet
 

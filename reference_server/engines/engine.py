@@ -11,10 +11,12 @@ from ..httpd.request_log import Entry, Log
 from ..httpd.server import HttpServer
 from .fastapi.routing import Call
 from .faults.fault import Fault
+from .faults.routes import Routes
 from .faults.schedule import Rule
 from .faults.script import HeldRequests, Script
 from .kind import Kind
 from .kinds import kind_of
+from .leftovers import Left, repeated_refits
 from .live import LiveEngine
 from .options import EngineOptions
 from .remote import Remote
@@ -23,6 +25,7 @@ from .state.generation import Phase
 from .state.machine import CallerGone, EngineState, EngineStopped
 
 _MAX_BODY = 1 << 30
+_TOLD = "it was told to crash"
 _PARTING_SECONDS = 1.0
 """How long who tells an engine to crash may need to read that it was heard."""
 
@@ -61,6 +64,7 @@ class MockEngine:
         api_key: str | None = None,
         checkpoints: Collection[str] | None = None,
         generation_ticks: int = 8,
+        abort_ticks: int = 0,
         tick_seconds: float = 0.0,
         health_generation: bool = False,
         health_timeout: float = 1.0,
@@ -81,6 +85,7 @@ class MockEngine:
             api_key=api_key,
             checkpoints=checkpoints,
             generation_ticks=generation_ticks,
+            abort_ticks=abort_ticks,
             tick_seconds=tick_seconds,
             health_generation=health_generation,
             health_timeout=health_timeout,
@@ -97,10 +102,12 @@ class MockEngine:
         self._failures: list[Exception] = []
         self._changed = threading.Condition()
         self._log = Log(self._changed)
-        self._script = Script(self._changed)
-        self._remote = self._own_remote() if remote_control else None
         self._state = self._new_state()
+        paths = self._kind.dialect(self._options, self._state, port).routes
+        self._script = Script(self._changed, Routes(f"{self.kind} {self._options.version}", paths))
+        self._remote = self._own_remote() if remote_control else None
         self._started = False
+        self._refits_since = 0
 
     def start(self) -> "MockEngine":
         """Listen; returns when the engine answers."""
@@ -113,6 +120,7 @@ class MockEngine:
                     if self._started:
                         self._state = self._new_state()
                     self._started = True
+                    self._refits_since = len(self._log.entries)
                     self._changed.notify_all()
                 self._live = LiveEngine(
                     self._kind,
@@ -132,7 +140,10 @@ class MockEngine:
             thread.join()
 
     def crash(self) -> None:
-        """Close every connection and refuse new ones, until `restart`; the state is `dead`."""
+        """Close every connection and refuse new ones, until `restart`; the state is `dead`.
+
+        An engine that died is crashed too, so that its death counts as asked for.
+        """
         self._crash_now()
 
     def restart(self) -> None:
@@ -154,7 +165,8 @@ class MockEngine:
         """Let a fault happen to the next `times` requests for `path`, or to all until `clear_faults`.
 
         `path` is a path, its first slash optional, or `*` for every one, the gateway's own
-        questions among them; `method` None is any. With a `probability` chance decides, from
+        questions among them; `ValueError` for one that this engine does not have. `method`
+        None is any. With a `probability` chance decides, from
         `seed`. Of several faults that fit, a request meets the first that was given.
         """
         self._script.fail(Rule(fault, path, times, method, probability, seed))
@@ -169,7 +181,7 @@ class MockEngine:
         """Within the `with`, hold the next `times` requests for `path` before they have any effect.
 
         They go on when they are released, at the latest when the block ends, and then meet
-        the faults that are planned for them.
+        the faults that are planned for them. `ValueError` for a path that this engine does not have.
         """
         return self._script.hold(path, times, method)
 
@@ -182,11 +194,14 @@ class MockEngine:
         self.stop()
 
     def __repr__(self) -> str:
-        where = self.url if self._port else "not started"
         return (
-            f"<MockEngine {self.kind} {where} {self.state}, "
+            f"<MockEngine {self.kind} {self._where} {self.state}, "
             f"weight_version={self.weight_version!r}, in_flight={self.in_flight}>"
         )
+
+    @property
+    def _where(self) -> str:
+        return self.url if self._port else "not started"
 
     @property
     def url(self) -> str:
@@ -226,6 +241,11 @@ class MockEngine:
     def asleep(self) -> frozenset[str]:
         """What memory is given back: `weights`, `kv_cache`."""
         return self._state.asleep
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """The LoRA adapters that are loaded: name -> path."""
+        return self._state.adapters
 
     @property
     def flushes(self) -> int:
@@ -274,12 +294,31 @@ class MockEngine:
         if failures:
             raise failures[0]
 
+    def leftovers(self, *, refits_repeated: bool = False) -> list[str]:
+        """What a test should not leave behind, a sentence each; see `Fleet.check`, which raises them.
+
+        With `refits_repeated` the refits that came so far may have come twice, for later calls too.
+        """
+        if refits_repeated:
+            self._refits_since = len(self._log.entries)
+        reason = self._state.crashed
+        left = Left(
+            self._where,
+            self.state,
+            None if reason == _TOLD else reason,
+            self.asleep,
+            repeated_refits(self._log.entries[self._refits_since :], self._kind.facts),
+            self._script.unused,
+        )
+        return list(left.problems())
+
     def _new_state(self) -> EngineState:
         return EngineState(
             self._options.model_path,
             self._options.weight_version,
             checkpoints=self._options.checkpoints,
             generation_ticks=self._options.generation_ticks,
+            abort_ticks=self._options.abort_ticks,
             changed=self._changed,
             traits=self._kind.traits(self._options.version),
         )
@@ -303,7 +342,7 @@ class MockEngine:
     def _crash_now(self, grace: float = 0.0) -> None:
         with self._starting:
             if self._server is not None:
-                self._state.crash("it was told to crash")
+                self._state.crash(_TOLD)
                 self._halt(grace)
 
     def _crash_later(self, server: HttpServer, restart: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 from smg.rl.engines import EngineFacts
 
 from ..httpd.messages import Reply
-from .fastapi.routing import Call
+from .fastapi.routing import Call, Endpoints
 from .options import EngineOptions
 from .state.machine import EngineState
 from .state.traits import DEFAULT, Traits
@@ -15,6 +15,10 @@ from .state.traits import DEFAULT, Traits
 
 class Dialect(Protocol):
     """What translates between HTTP and an engine's state."""
+
+    @property
+    def routes(self) -> Endpoints:
+        """Every path it answers."""
 
     def answer(self, call: Call) -> Reply: ...
 

@@ -30,6 +30,7 @@ class EngineOptions:
         None, "model paths that load, none for all; they may change while it runs", nargs="+", metavar="PATH"
     )
     generation_ticks: int = setting(8, "natural length of an answer in tokens, one a tick", metavar="N")
+    abort_ticks: int = setting(0, "ticks until what was aborted has ended, 0 for at once", metavar="N")
     tick_seconds: float = setting(0.0, "seconds of a tick, 0 for as fast as possible", metavar="S")
     health_generation: bool = setting(False, "answer /health after a token as real engines do, else at once")
     health_timeout: float = setting(1.0, "seconds that /health waits for this token", metavar="S")
@@ -42,6 +43,7 @@ class EngineOptions:
         for name in ("tp_size", "dp_size", "pp_size", "generation_ticks"):
             number = getattr(self, name)
             _require(number >= 1, f"{name} must be 1 or more, not {number!r}")
+        _require(self.abort_ticks >= 0, f"abort_ticks must be 0 or more, not {self.abort_ticks!r}")
         for name in ("tick_seconds", "health_timeout"):
             seconds = getattr(self, name)
             _require(0 <= seconds < float("inf"), f"{name} must be 0 or more seconds, not {seconds!r}")

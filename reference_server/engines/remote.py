@@ -23,7 +23,7 @@ from .faults.script import HeldRequests, Script
 _MAX_BODY = 1 << 20
 _ONE = re.compile(r"/_mock(/[a-z]+)")
 _NUMBERED = re.compile(r"/_mock/engines/([0-9]{1,9})(/[a-z]+)")
-_SHOWN = "kind url state pause_mode weight_version model_path flushes in_flight parked".split()
+_SHOWN = "kind url state pause_mode weight_version model_path adapters flushes in_flight parked".split()
 
 FAULTS: Mapping[str, type[Fault]] = {
     name: kind

@@ -20,6 +20,7 @@ class EngineSettings(TypedDict, total=False):
     api_key: str | None
     checkpoints: Collection[str] | None
     generation_ticks: int
+    abort_ticks: int
     tick_seconds: float
     health_generation: bool
     health_timeout: float

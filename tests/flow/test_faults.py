@@ -224,13 +224,18 @@ class TestScript:
         assert call(fleet, engine) == (200, SUCCESS)
 
     def test_a_stop_wakes_everyone_whom_a_fault_lets_wait(self) -> None:
-        waiting = [faults.Hang(), faults.Delay(before=3600), faults.Delay(in_body=3600), faults.Trickle(3600)]
+        waiting = {
+            "model_info": faults.Hang(),
+            "server_info": faults.Delay(before=3600),
+            "v1/models": faults.Delay(in_body=3600),
+            "v1/loads": faults.Trickle(3600),
+        }
         with ThreadPoolExecutor(10) as pool, MockEngine("sglang") as engine:
-            for n, fault in enumerate(waiting):
-                engine.fail(f"r{n}", fault)
-            asked = [pool.submit(ask, engine, "GET", f"/r{n}") for n in range(len(waiting))]
-            with engine.hold("held"):
-                asked.append(pool.submit(ask, engine, "GET", "/held"))
+            for path, fault in waiting.items():
+                engine.fail(path, fault)
+            asked = [pool.submit(ask, engine, "GET", f"/{path}") for path in waiting]
+            with engine.hold("health"):
+                asked.append(pool.submit(ask, engine, "GET", "/health"))
                 engine.wait_until(lambda: len(engine.log) == len(asked))
                 engine.stop()
             for one in asked:

@@ -48,6 +48,7 @@ class TestRoutes:
             "flushes": 0,
             "in_flight": 0,
             "parked": 0,
+            "adapters": {},
             "asleep": [],
             "holds": [],
         }

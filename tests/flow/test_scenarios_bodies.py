@@ -46,11 +46,14 @@ def test_c1_a_200_whose_body_says_that_it_failed_is_not_ok(body: object, ok: boo
         assert answer.ok is ok
 
 
-@pytest.mark.parametrize("kind", ["sglang", "vllm", "tokenspeed"])
-def test_c1_in_the_words_of_every_engine(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [("sglang", "flush_cache"), ("vllm", "reset_prefix_cache"), ("vllm", "sleep"), ("tokenspeed", "flush_cache")],
+)
+def test_c1_in_the_words_of_every_engine(kind: str, path: str) -> None:
     with fleet_of(kind, 1) as fleet:
-        fleet.engines[0].fail("flush_cache", faults.Unsuccessful(), times=1)
-        answer = fleet.rl.call(fleet.worker_id(fleet.engines[0]), "flush_cache", {})
+        fleet.engines[0].fail(path, faults.Unsuccessful(), times=1)
+        answer = fleet.rl.call(fleet.worker_id(fleet.engines[0]), path, {})
         assert (answer.status, answer.ok) == (200, False)
 
 
@@ -147,7 +150,7 @@ def test_c9_the_version_is_read_wherever_an_engine_tells_it() -> None:
     with Fleet(sglang=2, vllm=1, engine={"weight_version": "7"}) as fleet:
         older = fleet.engines[1]
         older.fail("model_info", faults.Status(404))
-        older.fail("get_weight_version", faults.Status(200, {"weight_version": "6"}))
+        older.fail("get_model_info", faults.Status(200, {"weight_version": "6"}))
         versions = fleet.rl.weight_versions("engine in (sglang, vllm)")
         assert [versions[fleet.worker_id(engine)] for engine in fleet.engines] == ["7", "6", "7"]
         assert older.calls("get_weight_version") and fleet.engines[2].calls("weight_info")

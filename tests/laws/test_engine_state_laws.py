@@ -192,7 +192,9 @@ class EngineLaws(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_without_a_pause(self) -> None:
-        assert self.state.paused or not self.within(Phase.PARKED, Phase.QUEUED)
+        waits_for_memory = self.state.asleep and not self.traits.needs_memory
+        waiting = self.within(Phase.PARKED) if waits_for_memory else self.within(Phase.PARKED, Phase.QUEUED)
+        assert self.state.paused or not waiting
 
     @invariant()
     def who_has_ended_stays_so(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...httpd.messages import Reply
 from ..state.batch import DuplicateRequest
-from ..state.generation import Generation, Progress, Wanted
+from ..state.generation import Adapter, Generation, Progress, Wanted
 from ..state.machine import EngineState
 from ..state.weights import END_TOKEN, Tokens, decode, encode
 from . import validation
@@ -22,6 +22,7 @@ _FIELDS: Fields = {
     "sampling_params": (optional(either(mapping, list_of(mapping))), None),
     "rid": (optional(either(string, list_of(string))), None),
     "stream": (boolean, False),
+    "lora_path": (optional(string), None),
     "return_logprob": (optional(either(boolean, list_of(boolean))), False),
 }
 # Any other name is refused, so that a slip of the pen does not pass for a sampling parameter.
@@ -42,15 +43,15 @@ class NotServable(Exception):
 
 
 class NativeGenerate:
-    """Answers `/generate`."""
+    """Answers `/generate`; with `adapters` a request may choose a LoRA adapter."""
 
-    def __init__(self, state: EngineState) -> None:
-        self._state = state
+    def __init__(self, state: EngineState, *, adapters: bool = False) -> None:
+        self._state, self._adapters = state, adapters
 
     def generate(self, call: Call) -> Reply:
         body = validation.body(call, _FIELDS)
         try:
-            wanted, single = _wanted(body)
+            wanted, single = _wanted(body, self._adapter(body["lora_path"]))
             generations = self._state.arrive(wanted)
         except NotServable as refused:
             return Reply.of_json(400, {"error": refused.error})
@@ -62,6 +63,13 @@ class NativeGenerate:
         results = self._state.results(generations, call.gone)
         answers = [_answer(remembered(one), logprobs, first=True) for one in results]
         return Reply.of_json(200, answers[0] if single else answers)
+
+    def _adapter(self, name: str | None) -> Adapter | None:
+        if name is None or not self._adapters:
+            return None
+        if (adapter := self._state.adapter(name)) is None:
+            raise NotServable(_message(f"LoRA adapter {name!r} is not loaded."))
+        return adapter
 
     def _events(self, call: Call, generations: Sequence[Generation], single: bool, logprobs: bool) -> Iterator[bytes]:
         begun = set[int]()
@@ -75,7 +83,7 @@ def _message(text: str) -> dict[str, str]:
     return {"message": text}
 
 
-def _wanted(body: dict[str, Any]) -> tuple[list[Wanted], bool]:
+def _wanted(body: dict[str, Any], adapter: Adapter | None) -> tuple[list[Wanted], bool]:
     """What the body asks for, and whether it is one answer and not a list."""
     prompts, single = _prompts(body)
     count = len(prompts)
@@ -93,7 +101,7 @@ def _wanted(body: dict[str, Any]) -> tuple[list[Wanted], bool]:
         limit = _number(one, "max_new_tokens", 0)
         for sample in range(samples):
             own = id if samples == 1 else f"{id}_{sample}"
-            wanted.append(Wanted(own, prompt, limit, bool(one.get("ignore_eos"))))
+            wanted.append(Wanted(own, prompt, limit, bool(one.get("ignore_eos")), adapter))
     return wanted, single and samples == 1
 
 

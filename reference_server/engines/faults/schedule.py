@@ -60,6 +60,12 @@ class Schedule(Generic[T]):
         with self._lock:
             return tuple(entry.rest for entry in self._entries)
 
+    @property
+    def unused(self) -> tuple[Rule[T], ...]:
+        """The rules that no request has met, but for those where chance decides."""
+        with self._lock:
+            return tuple(one.rule for one in self._entries if not one.used and one.rule.probability == 1)
+
     def add(self, rule: Rule[T]) -> None:
         """Put a rule after those that are there."""
         with self._lock:
@@ -91,6 +97,7 @@ class _Entry(Generic[T]):
     rule: Rule[T]
     random: random.Random
     left: int | None
+    used: bool = False
 
     @property
     def rest(self) -> Rule[T]:
@@ -100,5 +107,6 @@ class _Entry(Generic[T]):
         return self.random.random() < self.rule.probability
 
     def use(self) -> None:
+        self.used = True
         if self.left is not None:
             self.left -= 1

@@ -5,12 +5,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ...httpd.messages import Reply
 from ..fastapi.routing import Call
 from ..state.machine import CallerGone, EngineStopped
 from .fault import Fault
+from .routes import Routes
 from .schedule import Rule, Schedule
 
 _POLL_SECONDS = 0.05
@@ -86,11 +88,11 @@ class HeldRequests:
 
 
 class Script:
-    """The faults and holds of an engine; `changed` is its condition. Every method may be
-    called from any thread."""
+    """The faults and holds of an engine; `changed` is its condition, `routes` what they can be
+    for. Every method may be called from any thread."""
 
-    def __init__(self, changed: threading.Condition) -> None:
-        self._changed = changed
+    def __init__(self, changed: threading.Condition, routes: Routes) -> None:
+        self._changed, self._routes = changed, routes
         self._faults = Schedule[Fault]()
         self._holds = Schedule[HeldRequests]()
         self._clearings = 0
@@ -100,8 +102,14 @@ class Script:
         """What is still to go wrong."""
         return self._faults.rules
 
+    @property
+    def unused(self) -> tuple[Rule[Fault], ...]:
+        """What was to go wrong, and did not because nobody called."""
+        return self._faults.unused
+
     def fail(self, rule: Rule[Fault]) -> None:
-        """Let a fault happen to the requests of a rule."""
+        """Let a fault happen to the requests of a rule; raises `ValueError` for a path that is no route."""
+        self._routes.check(rule.path)
         self._faults.add(rule)
 
     def clear(self) -> None:
@@ -111,11 +119,15 @@ class Script:
             self._clearings += 1
             self._changed.notify_all()
 
-    @contextlib.contextmanager
-    def hold(self, path: str, times: int | None, method: str | None) -> Iterator[HeldRequests]:
-        """Hold requests until the block ends."""
+    def hold(self, path: str, times: int | None, method: str | None) -> AbstractContextManager[HeldRequests]:
+        """Hold requests until the block ends; raises `ValueError`, before it begins, for a path that is no route."""
+        self._routes.check(path)
         held = HeldRequests(path, self._changed)
-        self._holds.add(Rule(held, path, times, method))
+        return self._holding(held, Rule(held, path, times, method))
+
+    @contextlib.contextmanager
+    def _holding(self, held: HeldRequests, rule: Rule[HeldRequests]) -> Iterator[HeldRequests]:
+        self._holds.add(rule)
         try:
             yield held
         finally:

@@ -135,16 +135,9 @@ class SGLangIdentity:
 
     def models(self, call: Call) -> Reply:
         name = self._served_name()
-        model = {
-            "id": name,
-            "object": "model",
-            "created": int(time.time()),
-            "owned_by": "sglang",
-            "root": name,
-            "parent": None,
-            "max_model_len": _CONTEXT_LENGTH,
-        }
-        return Reply.of_json(200, {"object": "list", "data": [model]})
+        base = _model(name, name, None, _CONTEXT_LENGTH)
+        adapters = [_model(adapter, path, name, None) for adapter, path in self._state.adapters.items()]
+        return Reply.of_json(200, {"object": "list", "data": [base, *adapters]})
 
     def loads(self, call: Call) -> Reply:
         now = datetime.now(timezone.utc)
@@ -186,3 +179,16 @@ class SGLangIdentity:
         """After a refit the model goes by the path it was loaded from."""
         reported = self._state.reported
         return reported.path if reported.load else self._options.model
+
+
+def _model(name: str, root: str, parent: str | None, max_model_len: int | None) -> dict[str, object]:
+    """One of the models that are served: the base, or an adapter of it."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": int(time.time()),
+        "owned_by": "sglang",
+        "root": root,
+        "parent": parent,
+        "max_model_len": max_model_len,
+    }

@@ -10,6 +10,7 @@ from ..fastapi.routing import Call, Endpoint
 from ..fastapi.validation import REQUIRED, Fields, boolean, list_of, one_of, optional, string
 from ..options import EngineOptions
 from ..state.machine import EngineState, Flush, Refit
+from .adapters import SGLangAdapters
 from .identity import SGLangIdentity
 from .weights import AssertionFailed, SGLangWeights
 
@@ -48,8 +49,8 @@ class SGLang:
     def __init__(self, options: EngineOptions, state: EngineState, port: int) -> None:
         self._options, self._state = options, state
         identity = SGLangIdentity(options, state, port)
-        generate, openai = NativeGenerate(state), Completions(state)
-        weights = SGLangWeights(options, state)
+        generate, openai = NativeGenerate(state, adapters=True), Completions(state)
+        weights, adapters = SGLangWeights(options, state), SGLangAdapters(options, state)
         frame = {
             "/begin_weight_update": Endpoint("POST", weights.begin),
             "/end_weight_update": Endpoint("POST", weights.end),
@@ -64,10 +65,12 @@ class SGLang:
             "/update_weights_from_tensor": Endpoint("POST", weights.from_tensors),
             "/init_weights_update_group": Endpoint("POST", weights.init_group),
             "/destroy_weights_update_group": Endpoint("POST", weights.destroy_group),
+            "/load_lora_adapter": Endpoint("POST", adapters.load),
+            "/unload_lora_adapter": Endpoint("POST", adapters.unload),
             **(frame if weights.framed else {}),
             "/flush_cache": Endpoint("GET POST", self._flush),
             "/abort_request": Endpoint("POST", self._abort),
-            "/release_memory_occupation": Endpoint("GET POST", lambda call: self._memory(call, state.sleep)),
+            "/release_memory_occupation": Endpoint("GET POST", lambda call: self._memory(call, state.release)),
             "/resume_memory_occupation": Endpoint("GET POST", lambda call: self._memory(call, state.wake)),
             "/generate": Endpoint("POST PUT", generate.generate),
             "/v1/completions": Endpoint("POST", openai.completions),

@@ -44,7 +44,8 @@ class SGLangWeights:
     """Answers the routes of handed weights.
 
     A group's `init` and each broadcast block until the trainer does its part (`join`), and
-    so does the real engine, for ever if it must. The weights serve from the answer on.
+    so does the real engine, for ever if it must. The weights serve from the answer on. In a
+    pause, a broadcast that blocks holds up the resume as well.
     """
 
     def __init__(self, options: EngineOptions, state: EngineState) -> None:
@@ -57,7 +58,7 @@ class SGLangWeights:
 
     def init_group(self, call: Call) -> Reply:
         name = str(validation.body(call, _INIT)["group_name"])
-        self._need_one_rank()
+        need_one_rank(self._options)
         self._state.wait_for_trainer(call.gone)
         with self._lock:
             self._groups.add(name)
@@ -65,7 +66,7 @@ class SGLangWeights:
 
     def destroy_group(self, call: Call) -> Reply:
         name = str(validation.body(call, _DESTROY)["group_name"])
-        self._need_one_rank()
+        need_one_rank(self._options)
         with self._lock:
             if name not in self._groups:
                 return _said(False, "The group to be destroyed does not exist.")
@@ -80,28 +81,31 @@ class SGLangWeights:
 
     def from_group(self, call: Call) -> Reply:
         body = validation.body(call, _BROADCAST)
-        self._need_one_rank()
-        if problem := self._outside_frame("update_weights_from_distributed"):
-            return problem
-        name = str(body["group_name"])
-        with self._lock:
-            if name not in self._groups:
-                known = f"Group {name} not in {sorted(self._groups)}."
-                return _said(
-                    False, f"Failed to receive weights: {known} Please call `init_weights_update_group` first."
-                )
-        self._state.wait_for_trainer(call.gone)
-        return self._load(body)
+        need_one_rank(self._options)
+        with self._state.handing_over():
+            if problem := self._outside_frame("update_weights_from_distributed") or self._without_group(body):
+                return problem
+            self._state.wait_for_trainer(call.gone)
+            return self._load(body)
 
     def from_tensors(self, call: Call) -> Reply:
         body = validation.body(call, _TENSORS)
-        self._need_one_rank()
-        return self._outside_frame("update_weights_from_tensor") or self._load(body)
+        need_one_rank(self._options)
+        with self._state.handing_over():
+            return self._outside_frame("update_weights_from_tensor") or self._load(body)
 
     def _frame(self, begun: bool) -> Reply:
-        with self._lock:
+        with self._state.handing_over(), self._lock:
             self._begun = begun
         return _said(True, "Success")
+
+    def _without_group(self, body: Mapping[str, Any]) -> Reply | None:
+        name = str(body["group_name"])
+        with self._lock:
+            if name in self._groups:
+                return None
+            known = f"Group {name} not in {sorted(self._groups)}."
+        return _said(False, f"Failed to receive weights: {known} Please call `init_weights_update_group` first.")
 
     def _outside_frame(self, route: str) -> Reply | None:
         with self._lock:
@@ -119,13 +123,15 @@ class SGLangWeights:
         named = "" if version is None else f" Weight version updated to {version}."
         return _said(True, f"Succeeded to update parameter online.{named}")
 
-    def _need_one_rank(self) -> None:
-        if self._options.dp_size != 1:
-            raise AssertionFailed
-
 
 class AssertionFailed(Exception):
     """What a real engine asserts does not hold: a bare 500."""
+
+
+def need_one_rank(options: EngineOptions) -> None:
+    """Assert, as a real engine does, that there is one data parallel rank."""
+    if options.dp_size != 1:
+        raise AssertionFailed
 
 
 def _said(success: bool, message: str) -> Reply:

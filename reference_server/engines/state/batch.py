@@ -43,6 +43,11 @@ class Batch:
             generation.run(self.cache, self.weights)
         self._forget_ended()
 
+    def queue(self, phase: Phase) -> None:
+        """Let those in `phase` wait in the queue to run."""
+        for generation in self.within(phase):
+            generation.phase = Phase.QUEUED
+
     def retract(self) -> None:
         """Put those that run back into the queue."""
         for generation in self.within(Phase.RUNNING):
@@ -56,8 +61,14 @@ class Batch:
     def end_doomed(self) -> None:
         self.end([generation for generation in self._generations.values() if generation.doomed], "abort")
 
+    def linger(self, generations: Iterable[Generation], ticks: int) -> None:
+        """Have generations end, aborted, with the last of `ticks` from when they were first told to."""
+        for generation in generations:
+            if generation.abort_in is None:
+                generation.abort_in = ticks
+
     def step(self) -> None:
-        """A token for each that runs."""
+        """A token for each that runs and is not aborted."""
         for generation in self.within(Phase.RUNNING):
             generation.advance(self.weights)
         self._forget_ended()

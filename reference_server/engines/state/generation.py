@@ -9,8 +9,16 @@ from .weights import PrefixCache, Tokens, Weights, fingerprint, next_token
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter: what requests call it, and where it was loaded from."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
 class Wanted:
-    """What a caller asks for: at most `limit` tokens (None: no limit) after `prompt`.
+    """What a caller asks for: at most `limit` tokens (None: no limit) after `prompt`, with an `adapter` if any.
 
     With `ignore_end` the answer does not end by itself before the limit.
     """
@@ -19,6 +27,7 @@ class Wanted:
     prompt: Tokens
     limit: int | None = None
     ignore_end: bool = False
+    adapter: Adapter | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Span:
 class Phase(enum.Enum):
     PARKED = "arrived while the engine took nothing new"
     RUNNING = "gets a token a tick"
-    QUEUED = "was running, waits to run again"
+    QUEUED = "was taken in, waits to run, or to run again"
     ENDED = "over"
 
 
@@ -103,9 +112,11 @@ class Generation:
         self.ending: Ending | None = None
         # Aborted while frozen: it ends when the engine resumes.
         self.doomed = False
+        # Aborted, and ending with so many more ticks.
+        self.abort_in: int | None = None
         self.weight_version = weights.version
         self._cached_by = weights
-        self._fingerprint = fingerprint(wanted.prompt)
+        self._fingerprint = fingerprint(wanted.prompt, "" if wanted.adapter is None else wanted.adapter.path)
         self._length, self._last = _plan(wanted, natural_length)
 
     def run(self, cache: PrefixCache, weights: Weights) -> None:
@@ -119,7 +130,12 @@ class Generation:
             self.end(self._last)
 
     def advance(self, weights: Weights) -> None:
-        """One more token."""
+        """One more token, or one tick less until an abort takes hold."""
+        if self.abort_in is not None:
+            self.abort_in -= 1
+            if not self.abort_in:
+                self.end(Ending("abort"))
+            return
         self.tokens.append(next_token(weights, self._cached_by, self._fingerprint, len(self.tokens)))
         self.versions.append(weights.version)
         self.weight_version = weights.version

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .batch import Batch
-from .generation import Generation, Phase, Progress, Wanted
+from .generation import Adapter, Generation, Phase, Progress, Wanted
 from .traits import DEFAULT, PAUSE_MODES, RUNNING, PauseMode, Traits
 from .weights import Weights
 
@@ -39,8 +39,8 @@ class Run(enum.Enum):
 class Event(enum.Enum):
     """What changes the run state."""
 
-    PAUSE = "a pause in a mode that freezes, ends or retracts"
-    PAUSE_TO_DRAIN = "a pause in a mode that lets those that run come to their end"
+    PAUSE = "a pause in a mode that freezes or retracts"
+    PAUSE_TO_DRAIN = "a pause in a mode that lets those that run come to their end, or aborts them"
     DRAINED = "the last that ran has ended"
     RESUME = "a resume"
 
@@ -88,6 +88,14 @@ class Refit(enum.Enum):
     NO_CHECKPOINT = "nothing to load there; the old weights serve"
 
 
+class Adapted(enum.Enum):
+    """What came of loading an adapter."""
+
+    DONE = "it serves"
+    TAKEN = "there is one of this name, which stays"
+    NO_CHECKPOINT = "nothing to load there"
+
+
 def stays() -> bool:
     """A caller that does not go away."""
     return False
@@ -113,6 +121,7 @@ class EngineState:
         *,
         checkpoints: Collection[str] | None = None,
         generation_ticks: int = 8,
+        abort_ticks: int = 0,
         clock: Callable[[], float] = time.monotonic,
         changed: threading.Condition | None = None,
         traits: Traits = DEFAULT,
@@ -128,8 +137,12 @@ class EngineState:
         self.flushes = 0
         self.asleep: frozenset[str] = frozenset()
         self._checkpoints = checkpoints
+        self._adapters: dict[str, str] = {}
         self._half_loaded = False
-        self._refits_waiting = 0
+        self._refits_waiting = self._pauses = 0
+        self._abort_ticks = abort_ticks
+        # Who holds the pause lock, and behind it who waits for it.
+        self._line: list[object] = []
         self._waiting_for_trainer: list[object] = []
 
     @property
@@ -150,6 +163,11 @@ class EngineState:
     def frozen(self) -> bool:
         """Whether no generation gets a token."""
         return self._run is Run.FROZEN
+
+    @property
+    def pausing(self) -> bool:
+        """Whether a pause waits for the end of those that run."""
+        return self._pauses > 0
 
     @property
     def stopped(self) -> bool:
@@ -202,8 +220,9 @@ class EngineState:
     def abort(self, id: str | None = None) -> int:
         """End the generation that has this id, None for all; how many that were.
 
-        The parked stay, unless the engine has them in its own queue. What an `in_place`
-        pause has frozen ends when the engine resumes, not before.
+        Those that run end with the last of `abort_ticks`, 0 for at once. The parked stay,
+        unless the engine has them in its own queue. What an `in_place` pause has frozen ends
+        when the engine resumes, not before.
         """
         with self._changing():
             parked = (Phase.PARKED,) if self._traits.queues else ()
@@ -211,7 +230,7 @@ class EngineState:
             meant = [one for one in inside if id in (None, one.wanted.id)]
             doomed = [one for one in meant if self._mode.dooms and one.phase is Phase.RUNNING]
             self._batch.doom(doomed)
-            self._batch.end([one for one in meant if one not in doomed], "abort")
+            self._end([one for one in meant if one not in doomed])
             return len(meant)
 
     def crash(self, reason: str) -> None:
@@ -248,25 +267,29 @@ class EngineState:
         """Shut the door. `mode`, a key of `PAUSE_MODES`, says what becomes of those inside.
 
         A mode that drains waits for the end of those that run, but not of those that were
-        frozen before, and no longer than until another pause freezes or ends them.
+        frozen before, and no longer than until another pause freezes or ends them. Traits say
+        in which modes it holds the pause lock until then.
         """
-        with self._changing():
+        with self._changing(), contextlib.ExitStack() as lock:
+            lock.enter_context(self._pause_lock())
             self._pause_mode = mode
             self._enter(Event.PAUSE_TO_DRAIN if self._mode.drains else Event.PAUSE)
             if self._mode.ends:
                 self.abort()
             if self._mode.retracts:
                 self._batch.retract()
+            if mode not in self._traits.locks:
+                lock.close()
             if self._run is Run.DRAINING:
                 self._drain()
 
     def resume(self) -> None:
         """Run again: first the queued, then the parked. No matter if the engine was not paused."""
-        with self._changing():
+        with self._changing(), self._pause_lock():
             self._pause_mode = None
             self._enter(Event.RESUME)
             self._batch.end_doomed()
-            self._batch.run(Phase.QUEUED)
+            self._go(Phase.QUEUED)
             self._let_in()
 
     def flush(self, timeout: float = 0.0, *, retract: bool = False) -> Flush:
@@ -283,7 +306,7 @@ class EngineState:
                 self._batch.retract()
             done = self._flush()
             if retract and not self.frozen:
-                self._batch.run(Phase.QUEUED)
+                self._go(Phase.QUEUED)
             return Flush.DONE if done else Flush.BUSY
 
     def refit(
@@ -298,9 +321,9 @@ class EngineState:
     ) -> Refit:
         """Load other weights; `version` None keeps the version. `handed` over, they need no checkpoint.
 
-        An engine that is frozen, or told to, loads `at_once`, another one when nothing is in
-        flight any more, and lets nothing new in before. With `abort` what is in flight is
-        ended first.
+        An engine that is frozen, or aborts what is in flight for a pause, or is told to, loads
+        `at_once`; another one when nothing is in flight any more, and lets nothing new in
+        before. With `abort` what is in flight is ended first.
         """
         with self._changing():
             if abort:
@@ -310,7 +333,7 @@ class EngineState:
                 if self._traits.needs_memory and "weights" in self.asleep:
                     self.crash("weights loaded into memory that was given back")
                     self._check_alive()
-                if not handed and self._checkpoints is not None and path not in self._checkpoints:
+                if not handed and not self._loads(path):
                     self._half_loaded = self._traits.half_loads
                     return Refit.NO_CHECKPOINT
                 old = self.weights
@@ -320,6 +343,16 @@ class EngineState:
                     return Refit.NOT_FLUSHED
                 self.reported = self.weights
                 return Refit.DONE
+
+    @contextlib.contextmanager
+    def handing_over(self) -> Iterator[None]:
+        """Be a call that hands over weights: it comes after a pause in flight, and paused it holds up the resume."""
+        with contextlib.ExitStack() as lock:
+            with self._changing():
+                lock.enter_context(self._pause_lock())
+                if not self.paused:
+                    lock.close()
+            yield
 
     def rename(self, version: str, *, abort: bool = True) -> None:
         """Give the same weights another version; ends what is in flight unless `abort` is false."""
@@ -345,13 +378,23 @@ class EngineState:
             if discard:
                 self._batch.weights = replace(self.weights, path="", load=self.weights.load + 1)
 
+    def release(self, tags: frozenset[str]) -> None:
+        """Give memory back, as `sleep` does. An engine that is asleep in any of `tags` dies of it."""
+        with self._changing():
+            if tags & self.asleep:
+                self.crash("memory released twice")
+            self._check_alive()
+            self.sleep(tags)
+
     def wake(self, tags: frozenset[str]) -> None:
-        """Take memory again. An engine that is not asleep in all of `tags` dies of it."""
+        """Take memory again; who waited for it runs. An engine that is not asleep in all of `tags` dies of it."""
         with self._changing():
             if tags - self.asleep:
                 self.crash("memory resumed that was not released")
             self._check_alive()
             self.asleep -= tags
+            if not self.paused:
+                self._go(Phase.QUEUED)
 
     def rouse(self, tags: frozenset[str] | None = None, *, early: bool = False) -> bool:
         """Take memory again, None for all; whether it is all back.
@@ -363,6 +406,37 @@ class EngineState:
             if early or not self.asleep:
                 self.resume()
             return not self.asleep
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """The LoRA adapters that requests may choose: name -> path."""
+        with self.changed:
+            return dict(self._adapters)
+
+    def adapter(self, name: str) -> Adapter | None:
+        """The adapter of a name, None if there is none."""
+        path = self.adapters.get(name)
+        return None if path is None else Adapter(name, path)
+
+    def load_adapter(self, name: str, path: str, *, in_place: bool = False) -> Adapted:
+        """Load an adapter; `in_place` it takes the place of one of the same name."""
+        with self._changing():
+            if name in self._adapters and not in_place:
+                return Adapted.TAKEN
+            if not self._loads(path):
+                return Adapted.NO_CHECKPOINT
+            self._adapters[name] = path
+            return Adapted.DONE
+
+    def unload_adapter(self, name: str, *, wait: bool = False) -> bool:
+        """Forget an adapter, and `wait` for the end of the requests in flight that use it; whether it was there."""
+        with self._changing():
+            if self._adapters.pop(name, None) is None:
+                return False
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.stopped or not wait or not self._users(name))
+            self._check_alive()
+            return True
 
     def wait_for_trainer(self, gone: Gone = stays) -> None:
         """Wait for a trainer to join, who will hand over weights; raises `CallerGone`."""
@@ -385,9 +459,9 @@ class EngineState:
             return waited
 
     def wait_until_running(self, timeout: float) -> bool:
-        """Whether the engine is not paused, or ceases to be within `timeout` seconds."""
+        """Whether a request would get a token now, or within `timeout` seconds: no pause, and the memory there."""
         with self._changing():
-            running = self.changed.wait_for(lambda: self.stopped or not self.paused, timeout)
+            running = self.changed.wait_for(lambda: self.stopped or not (self.paused or self._dormant), timeout)
             self._check_alive()
             return running
 
@@ -401,6 +475,7 @@ class EngineState:
             twin = EngineState(weights.path, weights.version, generation_ticks=length, traits=self._traits)
             twin._run = Run.FROZEN if self.paused else Run.OPEN
             twin._pause_mode, twin.asleep = self._pause_mode, self.asleep
+            twin._adapters = self.adapters
             return twin
 
     # From here on, whoever calls holds the lock.
@@ -419,14 +494,61 @@ class EngineState:
             yield
             self.changed.notify_all()
 
+    @contextlib.contextmanager
+    def _pause_lock(self) -> Iterator[None]:
+        """Hold the lock of pauses and resumes, which who comes first gets first."""
+        place = object()
+        with self.changed:
+            self._line.append(place)
+        try:
+            with self.changed:
+                if self._line[0] is not place:
+                    self.changed.notify_all()
+                    self.changed.wait_for(lambda: self.stopped or self._line[0] is place)
+                self._check_alive()
+            yield
+        finally:
+            with self.changed:
+                self._line.remove(place)
+                if self._line:
+                    self.changed.notify_all()
+
+    def _end(self, generations: Sequence[Generation]) -> None:
+        """Abort: those that run come to it with the ticks, the others at once."""
+        ticking = self._abort_ticks and not self.frozen
+        lingering = [one for one in generations if ticking and one.phase is Phase.RUNNING]
+        self._batch.linger(lingering, self._abort_ticks)
+        self._batch.end([one for one in generations if one not in lingering], "abort")
+
     def _check_alive(self) -> None:
         if self.stopped:
             raise EngineStopped
 
+    def _loads(self, path: str) -> bool:
+        """Whether there is something to load at a path."""
+        return self._checkpoints is None or path in self._checkpoints
+
+    def _users(self, name: str) -> list[Generation]:
+        """The generations in flight that use an adapter."""
+        inside = self._batch.within(Phase.RUNNING, Phase.QUEUED)
+        return [one for one in inside if one.wanted.adapter is not None and one.wanted.adapter.name == name]
+
+    @property
+    def _dormant(self) -> bool:
+        """Whether who would run has to wait for memory."""
+        return bool(self.asleep) and not self._traits.needs_memory
+
+    def _go(self, phase: Phase) -> None:
+        """Those in `phase` run, or queue for memory."""
+        if self._dormant:
+            self._batch.queue(phase)
+        else:
+            self._batch.run(phase)
+
     def _let_in(self) -> None:
         """The parked come in, if the door is open."""
         if not self.paused and not self._refits_waiting:
-            self._batch.run(Phase.PARKED)
+            self._go(Phase.PARKED)
 
     def _wait(self, done: Callable[[], bool], generations: Sequence[Generation], gone: Gone) -> None:
         while True:
@@ -442,7 +564,7 @@ class EngineState:
     @contextlib.contextmanager
     def _turn(self, at_once: bool) -> Iterator[None]:
         """A refit's turn: on an engine that is not frozen, the door shut and nothing in flight."""
-        if at_once or self.frozen:
+        if at_once or self.frozen or self._mode.ends:
             yield
             return
         self._refits_waiting += 1
@@ -456,8 +578,10 @@ class EngineState:
 
     def _drain(self) -> None:
         running = self._batch.within(Phase.RUNNING)
+        self._pauses += 1
         self.changed.notify_all()
         self.changed.wait_for(lambda: self.stopped or self.frozen or all(one.ending for one in running))
+        self._pauses -= 1
         self._check_alive()
         if self._run is Run.DRAINING and not self.count(Phase.RUNNING):
             self._enter(Event.DRAINED)

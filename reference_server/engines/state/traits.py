@@ -9,7 +9,7 @@ class PauseMode:
     """What becomes of the generations in flight when the engine is paused; by default they are frozen.
 
     `ends`: they end, aborted. `retracts`: those that run go back to the queue. `drains`:
-    they run to their end, and the pause returns then. `yields`: frozen, they let go of
+    they come to their end, and the pause returns then. `yields`: frozen, they let go of
     the prefix cache when something else wants it. `dooms`: frozen, they end only when
     the engine resumes, should they be aborted.
     """
@@ -22,7 +22,7 @@ class PauseMode:
 
 
 PAUSE_MODES: Mapping[str, PauseMode] = {
-    "abort": PauseMode(ends=True),
+    "abort": PauseMode(ends=True, drains=True),
     "retract": PauseMode(retracts=True),
     "in_place": PauseMode(dooms=True),
     "wait": PauseMode(drains=True),
@@ -37,12 +37,15 @@ RUNNING = PauseMode()
 class Traits:
     """How one kind of engine differs from SGLang.
 
-    `refuses`: the pause modes in which a new request is refused instead of parked.
+    `locks`: the pause modes that hold up resumes, other pauses and weights that are handed
+    over, until nothing is in flight. `refuses`: the pause modes in which a new request is refused instead of parked.
     `queues`: what is parked is parked in the engine's own queue, where an abort finds it.
-    `needs_memory`: who generates, or is refitted, while its memory is given back dies.
+    `needs_memory`: who generates, or is refitted, while its memory is given back dies; without
+    it, requests wait for the memory.
     `half_loads`: after a refit from where nothing is, who generates dies.
     """
 
+    locks: frozenset[str] = frozenset({"abort"})
     refuses: frozenset[str] = frozenset()
     queues: bool = False
     needs_memory: bool = False

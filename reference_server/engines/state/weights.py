@@ -42,9 +42,9 @@ def decode(tokens: Sequence[int]) -> str:
     return "".join(f" w{token - _SPECIAL}" for token in tokens if token >= _SPECIAL)
 
 
-def fingerprint(prompt: Tokens) -> bytes:
-    """What `next_token` needs to know of a prompt."""
-    return hashlib.blake2b(repr(prompt).encode(), digest_size=16).digest()
+def fingerprint(prompt: Tokens, adapter: str = "") -> bytes:
+    """What `next_token` needs to know of a prompt, and of the path of the adapter it is for."""
+    return hashlib.blake2b((repr(prompt) + adapter).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def next_token(weights: Weights, cached_by: Weights, prompt: bytes, position: int) -> int:

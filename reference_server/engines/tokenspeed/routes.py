@@ -19,7 +19,7 @@ _NO_CONTROL = {"error": "weight-sync control plane is unavailable on this server
 
 def traits(version: str) -> Traits:
     """How a TokenSpeed behaves beneath its routes."""
-    return Traits(queues=True, needs_memory=True)
+    return Traits(locks=frozenset(), queues=True, needs_memory=True)
 
 
 class TokenSpeed:

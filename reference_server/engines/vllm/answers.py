@@ -30,7 +30,7 @@ class Shape(abc.ABC):
     def __init__(
         self, id: str, options: EngineOptions, body: dict[str, Any], prompts: Sequence[Tokens], *, spans: bool
     ) -> None:
-        self._head: Json = {"id": id, "created": int(time.time()), "model": options.model}
+        self._head: Json = {"id": id, "created": int(time.time()), "model": body["model"] or options.model}
         self._fingerprint: Json = {"system_fingerprint": f"vllm-{options.version}-mock"}
         self._prompts, self._spans = prompts, spans
         self._token_ids, self._usage_wanted = bool(body["return_token_ids"]), wants_usage(body)

@@ -43,4 +43,4 @@ class Features:
 def traits(version: str) -> Traits:
     """How a vLLM behaves beneath its routes."""
     refuses = frozenset({"abort", "wait"}) if Features.of(version).refuses_while_paused else frozenset[str]()
-    return Traits(refuses, queues=True, needs_memory=True, half_loads=True)
+    return Traits(locks=frozenset(), refuses=refuses, queues=True, needs_memory=True, half_loads=True)

@@ -11,7 +11,7 @@ from ..fastapi.sse import event_stream
 from ..fastapi.validation import REQUIRED, Fields, boolean, integer, list_of, mapping, number, optional, string
 from ..options import EngineOptions
 from ..state.batch import DuplicateRequest
-from ..state.generation import Generation, Wanted
+from ..state.generation import Adapter, Generation, Wanted
 from ..state.machine import EngineState, EngineStopped, NothingNew
 from ..state.weights import Tokens
 from . import errors
@@ -42,6 +42,9 @@ _CHAT: Fields = {
     "max_tokens": (optional(integer), None),
     "max_completion_tokens": (optional(integer), None),
 }
+
+_Asked = tuple[Tokens, int | None, bool, Adapter | None]
+"""Prompt, limit, whether it ignores the end, adapter."""
 
 _PAUSED = "Generation is paused. Please retry after it resumes."
 _NO_PROMPT = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"
@@ -79,7 +82,9 @@ class VLLMGenerate:
         _check_limit(limit)
         id = f"{shape.prefix}-{body['request_id'] or call.request.header('x-request-id') or uuid.uuid4().hex[:16]}"
         each = [prompt for prompt in prompts for _ in range(samples)]
-        generations = self._arrive([(prompt, limit, body["ignore_eos"]) for prompt in each], shape.ids(id, len(each)))
+        adapter = self._state.adapter(body["model"] or "")
+        asked = [(prompt, limit, body["ignore_eos"], adapter) for prompt in each]
+        generations = self._arrive(asked, shape.ids(id, len(each)))
         spans = bool(body["return_weight_versions"]) and self._features.weight_spans
         answers = shape(id, self._options, body, each, spans=spans)
         if body["stream"]:
@@ -93,7 +98,7 @@ class VLLMGenerate:
                 raise
             raise errors.dead() from None
 
-    def _arrive(self, asked: Sequence[tuple[Tokens, int | None, bool]], ids: Sequence[str]) -> list[Generation]:
+    def _arrive(self, asked: Sequence[_Asked], ids: Sequence[str]) -> list[Generation]:
         wanted = [Wanted(id, *one) for id, one in zip(ids, asked, strict=True)]
         try:
             return self._state.arrive(wanted)
@@ -105,7 +110,7 @@ class VLLMGenerate:
 
     def _check_model(self, body: dict[str, Any]) -> None:
         name, served = body["model"], self._options.model
-        if name not in (None, "", served):
+        if name not in (None, "", served, *self._state.adapters):
             sentence = f"The model `{name}` does not exist. Valid aliases: {served}."
             raise ApiError(404, sentence, "NotFoundError", "model")
 

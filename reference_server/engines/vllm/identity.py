@@ -15,6 +15,9 @@ MAX_MODEL_LEN = 32768
 
 _WORLD: Fields = {"include_dp": (boolean, True)}
 _CONFIG: Fields = {"config_format": (one_of("text", "json"), "text")}
+_SLEEP_STATE = "vllm:engine_sleep_state"
+_SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _PERMISSION = {
     "object": "model_permission",
     "allow_create_engine": False,
@@ -39,18 +42,10 @@ class VLLMIdentity:
         return Reply.of_json(200, {"version": self._options.version})
 
     def models(self, call: Call) -> Reply:
-        now = int(time.time())
-        model = {
-            "id": self._options.model,
-            "object": "model",
-            "created": now,
-            "owned_by": "vllm",
-            "root": self._options.model_path,
-            "parent": None,
-            "max_model_len": MAX_MODEL_LEN,
-            "permission": [{"id": f"modelperm-{uuid.uuid4().hex[:16]}", "created": now, **_PERMISSION}],
-        }
-        return Reply.of_json(200, {"object": "list", "data": [model]})
+        base = _model(self._options.model, self._options.model_path, None, MAX_MODEL_LEN)
+        adapters = self._state.adapters.items()
+        models = [base, *(_model(name, path, self._options.model, None) for name, path in adapters)]
+        return Reply.of_json(200, {"object": "list", "data": models})
 
     def load(self, call: Call) -> Reply:
         """All the requests there are; a real engine counts them only if it was started to."""
@@ -89,5 +84,32 @@ class VLLMIdentity:
     def weight_info(self, call: Call) -> Reply:
         return Reply.of_json(200, {"weight_version": self._state.weights.version})
 
-    def is_paused(self, call: Call) -> Reply:
-        return Reply.of_json(200, {"is_paused": self._state.paused})
+    def metrics(self, call: Call) -> Reply:
+        """What memory sleeps, which a pause alone does not change."""
+        now = self._sleep_state()
+        lines = [
+            f"# HELP {_SLEEP_STATE} Whether the engine is in this sleep state.",
+            f"# TYPE {_SLEEP_STATE} gauge",
+            *(f'{_SLEEP_STATE}{{sleep_state="{one}"}} {float(one == now)}' for one in _SLEEP_STATES),
+        ]
+        return Reply(200, (("content-type", _PROMETHEUS),), ("\n".join(lines) + "\n").encode())
+
+    def _sleep_state(self) -> str:
+        if "weights" not in self._state.asleep:
+            return "awake"
+        return "weights_offloaded" if self._state.weights.path else "discard_all"
+
+
+def _model(name: str, path: str, parent: str | None, max_model_len: int | None) -> dict[str, object]:
+    """One of the models that are served: the base, or an adapter of it."""
+    now = int(time.time())
+    return {
+        "id": name,
+        "object": "model",
+        "created": now,
+        "owned_by": "vllm",
+        "root": path,
+        "parent": parent,
+        "max_model_len": max_model_len,
+        "permission": [{"id": f"modelperm-{uuid.uuid4().hex[:16]}", "created": now, **_PERMISSION}],
+    }

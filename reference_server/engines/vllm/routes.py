@@ -9,6 +9,7 @@ from ..fastapi.validation import Fields, Invalid, between, boolean, one_of
 from ..options import EngineOptions
 from ..state.machine import EngineState, Flush
 from . import errors
+from .adapters import VLLMAdapters
 from .errors import ApiError
 from .features import Features
 from .generation import VLLMGenerate
@@ -26,6 +27,8 @@ _RESET: Fields = {"reset_running_requests": (boolean, False)}
 
 _MEMORY = frozenset({"weights", "kv_cache"})
 _DISCARDS = 2
+_IN_FLIGHT = "a pause is still in flight"
+_DIFFERENT = "Engines returned different values while a pause is in flight"
 _GUARDED = ("/v1", "/v2", "/inference")
 _NEW = (
     "/abort_requests /release_kv_cache_memory /shutdown_weight_transfer_engine /start_draft_weight_update "
@@ -41,14 +44,18 @@ class VLLM:
         self._options, self._state = options, state
         self._features = Features.of(options.version)
         identity, generate = VLLMIdentity(options, state), VLLMGenerate(options, state, self._features)
+        adapters = VLLMAdapters(options, state)
         self.routes: Endpoints = {
             "/health": Endpoint("GET", lambda call: Reply(200)),
             "/ping": Endpoint("GET POST", lambda call: Reply(200)),
             "/version": Endpoint("GET", identity.version),
+            "/metrics": Endpoint("GET", identity.metrics),
             "/load": Endpoint("GET", identity.load),
             "/v1/models": Endpoint("GET", identity.models),
             "/v1/completions": Endpoint("POST", generate.completions),
             "/v1/chat/completions": Endpoint("POST", generate.chat),
+            "/v1/load_lora_adapter": Endpoint("POST", adapters.load),
+            "/v1/unload_lora_adapter": Endpoint("POST", adapters.unload),
             **(self._control(identity) if options.dev_mode else {}),
         }
 
@@ -57,7 +64,7 @@ class VLLM:
         control = {
             "/pause": Endpoint("POST", self._pause),
             "/resume": Endpoint("POST", self._resume),
-            "/is_paused": Endpoint("GET", identity.is_paused),
+            "/is_paused": Endpoint("GET", self._is_paused),
             "/abort_requests": Endpoint("POST", self._abort),
             "/sleep": Endpoint("POST", self._sleep),
             "/wake_up": Endpoint("POST", self._wake),
@@ -100,6 +107,8 @@ class VLLM:
         return Reply.of_json(200, {"status": "paused"})
 
     def _resume(self, call: Call) -> Reply:
+        if self._unsettled():
+            return Reply.of_json(500, {"error": f"Failed to resume generation: {_IN_FLIGHT}"})
         # It does not look whether the memory is there.
         self._state.resume()
         return Reply.of_json(200, {"status": "resumed"})
@@ -129,7 +138,18 @@ class VLLM:
         awake = self._state.rouse(None if tags is None else frozenset(tags), early=not self._features.sleep_is_a_pause)
         return self._told({"status": "awake" if awake else "sleeping", "tags": tags})
 
+    def _is_paused(self, call: Call) -> Reply:
+        if self._unsettled():
+            return Reply.of_json(500, {"error": f"Failed to fetch pause status: {_DIFFERENT}"})
+        return Reply.of_json(200, {"is_paused": self._state.paused})
+
+    def _unsettled(self) -> bool:
+        """Whether data parallel ranks are on their way into a pause; a single engine is there at once."""
+        return self._options.dp_size > 1 and self._state.pausing
+
     def _is_sleeping(self, call: Call) -> Reply:
+        if self._unsettled():
+            raise ApiError(500, _DIFFERENT, "InternalServerError")
         paused = self._features.sleep_is_a_pause and self._state.paused
         return Reply.of_json(200, {"is_sleeping": paused or bool(self._state.asleep)})
 

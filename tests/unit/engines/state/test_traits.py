@@ -258,8 +258,10 @@ class TestSleep:
 
     def test_who_need_not_be_awake_does_not(self, state: EngineState) -> None:
         state.sleep(BOTH)
-        assert answer(state) == answer_of("step-1", "1")
         assert state.refit("step-2") is Refit.DONE
+        generation = begin(state)
+        step(state, 8)
+        assert (state.crashed, now(generation).tokens) == (None, ())
 
     def test_nobody_dies_of_resuming_alone(self, queueing: EngineState) -> None:
         queueing.pause("abort")
