@@ -62,11 +62,7 @@ class Bytecodes:
 
 def step(case: Case, world: World, rl: RL) -> None:
     with timeless(paused(rl, f"engine={case.kind}", routes=case.routes, **case.options), world):
-        try:
-            world.in_block = True
-            rl.fanout(REFIT[case.kind], {"model_path": "2"}, selector=f"engine={case.kind}")
-        finally:
-            world.in_block = False
+        rl.fanout(REFIT[case.kind], {"model_path": "2"}, selector=f"engine={case.kind}")
 
 
 def interrupted(case: Case, at: int) -> tuple[Run, Bytecodes]:
@@ -81,7 +77,6 @@ def interrupted(case: Case, at: int) -> tuple[Run, Bytecodes]:
         error = caught
     finally:
         sys.settrace(None)
-    world.in_block = False
     world.finish_late_calls()
     return Run(case, world, error, None), bytecodes
 
