@@ -6,7 +6,7 @@ import pytest
 
 from reference_server import MockEngine, faults
 
-from .mock_support import post
+from ..support.sglang_calls import post
 
 
 @pytest.mark.parametrize("path", ["pause_generatoin", "/pause_generatoin"])

@@ -4,7 +4,8 @@ import pytest
 
 from reference_server import Fleet, MockEngine, faults
 
-from .mock_support import ask, post, refit
+from ..support.asking import ask
+from ..support.sglang_calls import post, refit
 
 
 def problems(fleet: Fleet) -> list[str]:

@@ -6,9 +6,10 @@ import pytest
 
 from reference_server import ManualTicks, MockEngine, faults
 
-from .mock_support import Aside, aside, ask, begun, generate, post, ticks
-
-__all__ = ["aside", "ticks"]
+from ..support.aside import Aside
+from ..support.asking import ask
+from ..support.generating import begun, generate
+from ..support.sglang_calls import post
 
 PATHS = ("step-1", "/lora/1", "/lora/2")
 PROMPT = {"prompt": "w1 w2", "max_tokens": 8}

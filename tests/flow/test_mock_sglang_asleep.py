@@ -4,9 +4,10 @@ import pytest
 
 from reference_server import MockEngine
 
-from .mock_support import PROMPT, Aside, aside, ask, engine, post
-
-__all__ = ["aside", "engine"]
+from ..support.aside import Aside
+from ..support.asking import ask
+from ..support.generating import PROMPT
+from ..support.sglang_calls import post
 
 RELEASE, RESUME = "/release_memory_occupation", "/resume_memory_occupation"
 

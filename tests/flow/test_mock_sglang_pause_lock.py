@@ -6,9 +6,10 @@ import pytest
 
 from reference_server import Fleet, ManualTicks, MockEngine
 
-from .mock_support import Aside, aside, ask, begun, post, refit, ticks
-
-__all__ = ["aside", "ticks"]
+from ..support.aside import Aside
+from ..support.asking import ask
+from ..support.generating import begun
+from ..support.sglang_calls import post, refit
 
 GROUP = {"master_address": "127.0.0.1", "master_port": 1, "rank_offset": 1, "world_size": 2}
 TENSORS: dict[str, list[str]] = {"names": [], "dtypes": [], "shapes": []}

@@ -7,9 +7,8 @@ import pytest
 
 from reference_server import ManualTicks, MockEngine
 
-from .mock_support import Aside, aside, ask, post, ticks
-
-__all__ = ["aside", "ticks"]
+from ..support.aside import Aside
+from ..support.asking import ask, post
 
 ASKED = {"prompt": "w1 w2 w3"}
 SLEEP_STATES = ("awake", "weights_offloaded", "discard_all")

@@ -386,6 +386,8 @@ class TestSignals:
                 os.kill(os.getpid(), signal.SIGALRM)
                 while not Alarm.arrived:
                     threading.Event().wait(0.01)
+                # Python forgets a signal that comes between its look at signals and the next blocking call.
+                threading.Event().wait(0.3)
                 os.kill(os.getpid(), signal.SIGUSR1)
 
             thread = threading.Thread(target=interrupt)

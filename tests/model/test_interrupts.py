@@ -70,6 +70,8 @@ def interrupted(case: Case, at: int) -> tuple[Run, Bytecodes]:
     world = World(case.kind, case.routes)
     rl, bytecodes = RL(GATEWAY, sender=world), Bytecodes(at)
     error: BaseException | None = None
+    here = sys._getframe()
+    here.f_trace, here.f_trace_opcodes = bytecodes, True  # else 3.12 tells of no bytecode at all
     sys.settrace(bytecodes)
     try:
         step(case, world, rl)
