@@ -1,0 +1,1 @@
+"""Long runs over real sockets, started by hand; each prints its counts and exits 1 when one is wrong."""
