@@ -1,11 +1,12 @@
 """Every run of a `paused` over a `World` with up to so many faults, and the laws that hold after each."""
 
+import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from smg.rl import RL, Pause, PauseRoutes, RlError, paused
+from smg.rl import RL, Pause, PauseRoutes, RlError, aio, paused
 from smg.rl.engines import ENGINES
 from smg.rl.resume import Resume
 
@@ -99,6 +100,31 @@ def run(case: Case, faults: Sequence[Fault]) -> Run:
     return Run(case, world, error, pause)
 
 
+def run_async(case: Case, faults: Sequence[Fault]) -> Run:
+    """The same with `async with`; the client has threads then, one at a time."""
+    world = World(case.kind, case.routes, faults)
+    rl = aio.AsyncRL.of(RL(GATEWAY, sender=world))
+    selector = f"engine={case.kind}"
+
+    async def step() -> None:
+        manager = aio.paused(rl, selector, routes=case.routes, **case.options)
+        timeless(manager._pause, world)
+        async with manager:
+            world.in_block = True
+            try:
+                await rl.fanout(REFIT[case.kind], {"model_path": "2"}, selector=selector)
+            finally:
+                world.in_block = False
+
+    error: BaseException | None = None
+    try:
+        asyncio.run(step())
+    except BaseException as caught:
+        error = caught
+    world.finish_late_calls()
+    return Run(case, world, error, None)
+
+
 def timeless(manager: paused, world: World) -> paused:
     """The same `paused` by the clock of the world."""
     resume: Resume = manager._duty._resume
@@ -106,7 +132,7 @@ def timeless(manager: paused, world: World) -> paused:
     return manager
 
 
-def explore(case: Case, faults: int) -> Iterator[Run]:
+def explore(case: Case, faults: int, run: Callable[[Case, Sequence[Fault]], Run] = run) -> Iterator[Run]:
     """All runs with up to `faults` faults; a fault is tried at every request there is in a run."""
     first = run(case, ())
     yield first

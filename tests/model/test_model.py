@@ -12,7 +12,7 @@ from smg.rl import FanoutResult, answers, pause, resume
 from smg.rl.report import Pause, Target
 from smg.rl.resume import Resume
 
-from .explore import cases, explore, run
+from .explore import cases, explore, run, run_async
 from .world import Fault
 
 # Two faults take a minute a case; three are for by hand: `python -m tests.model 3`.
@@ -47,6 +47,16 @@ def test_nobody_is_left_paused_and_unnamed_whatever_happens_once_or_twice(pool: 
     found = list(pool.map(broken, *zip(*sorted(asked, key=lambda one: -one[1]), strict=True)))
     assert [counterexample for _, counterexample in found if counterexample] == []
     assert sum(count for count, _ in found) > 50_000 or MOST < 2
+
+
+@pytest.mark.parametrize("text", ["sglang mode=None", "vllm verify=True", "sglang quarantine=True"])
+def test_asyncio_keeps_it_too(text: str) -> None:
+    (case,) = (case for case in cases() if str(case) == text)
+    logging.disable(logging.CRITICAL)
+    try:
+        assert [one.told() for one in explore(case, 1, run_async) if one.problems()] == []
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def test_a_counterexample_is_replayed_by_its_number() -> None:
