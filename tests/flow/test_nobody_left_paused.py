@@ -17,8 +17,9 @@ import pytest
 import trio
 
 from reference_server import Fleet, MockEngine, faults
-from smg.rl import RL, VLLM, FanoutError, PauseRoutes, RlError, aio, paused
+from smg.rl import RL, VLLM, FanoutError, Pause, PauseRoutes, RlError, Target, aio, paused
 from smg.rl.engines import ENGINES
+from smg.rl.remedy import remedy
 
 ALL = "engine=sglang"
 REFIT = "update_weights_from_disk"
@@ -149,6 +150,13 @@ class TestALatePause:
             engine.wait_until(lambda: engine.state == "paused")
             fleet.rl.fanout("continue_generation", {}, selector="engine=tokenspeed")
 
+    def test_a_resume_that_comes_too_early_for_vllm_is_sent_again(self) -> None:
+        with Fleet(vllm=2) as fleet:
+            fleet.engines[0].fail("resume", faults.Status(500, {"error": "Failed to resume generation"}), times=2)
+            with paused(RL(fleet.url), "engine=vllm", routes=VLLM) as pause:
+                pass
+            assert states(fleet) == ["running"] * 2 and len(pause.resumed) == 2
+
 
 class TestTheRemedy:
     @EVERY_KIND
@@ -209,6 +217,15 @@ class TestTheRemedy:
             stuck.clear_faults()
             fleet.rl.fanout("continue_generation", {}, selector=f"id in ({ids[1]},{ids[2]})")
             dead.restart()
+
+    def test_frees_two_thousand_in_commands_of_bearable_length(self) -> None:
+        stuck = [Target(f"01a2{n:04x}-0000-7000-8000-000000000000", f"http://e{n}:1") for n in range(2000)]
+        pause = Pause(paused=stuck, still_paused=list(stuck))
+        text = remedy(pause, VLLM, "http://smg:30000", "engine=vllm", gateway_lost=False)
+        told = [line.strip() for line in text.splitlines() if line.startswith("  smg rl resume")]
+        assert all(len(command) < 4096 and "--engine vllm" in command for command in told)
+        ids = [word for command in told for word in command.partition("(")[2].partition(")")[0].split(",")]
+        assert ids == [target.worker_id for target in stuck]
 
     def test_is_in_the_message_where_there_are_no_notes(self) -> None:
         with Fleet(sglang=1) as fleet:
@@ -458,6 +475,28 @@ class TestAsyncio:
             loop.close()
             del task
             gc.collect()
+            for engine in fleet.engines:
+                engine.wait_until(lambda engine=engine: engine.state == "running")  # type: ignore[misc]  # the engine of this turn
+
+    def test_a_third_ctrl_c_under_asyncio_run(self) -> None:
+        code = (
+            "import asyncio, sys\nfrom smg.rl.aio import AsyncRL, paused\n"
+            "async def main():\n"
+            f"    async with paused(AsyncRL(sys.argv[1], timeout=20), '{ALL}'):\n"
+            "        print('in', flush=True)\n        await asyncio.sleep(60)\n"
+            "asyncio.run(main())\n"
+        )
+        with Fleet(sglang=2) as fleet, fleet.engines[0].hold("continue_generation") as held:
+            words = [sys.executable, "-c", code, fleet.url]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as trainer:
+                assert trainer.stdout and trainer.stdout.readline() == "in\n"
+                trainer.send_signal(signal.SIGINT)
+                held.wait_entered()
+                for _ in range(2):
+                    trainer.send_signal(signal.SIGINT)
+                    threading.Event().wait(0.3)
+                held.release()
+                trainer.wait(30)
             for engine in fleet.engines:
                 engine.wait_until(lambda engine=engine: engine.state == "running")  # type: ignore[misc]  # the engine of this turn
 
