@@ -5,36 +5,17 @@ A call's own answer proves that the call was answered, no more.
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from .engines import ENGINES, UNKNOWN_STATUS, UNREACHABLE, StatusReading
 from .errors import RlError
 from .parallel import in_parallel
-from .results import CallResult, FanoutResult, Worker
+from .plane import ControlPlane
+from .results import CallResult, Worker
 from .selectors import Selector, Term
 
 _AT_ONCE = 32
 _ONE_SECONDS = 2.0
 """How long one engine may take to tell its status when it is asked by itself."""
-
-
-class ControlPlane(Protocol):
-    """The methods of `RL` that it takes to ask engines."""
-
-    def call(
-        self, worker_id: str, path: str, body: object = None, *, method: str = "POST", timeout: float | None = None
-    ) -> CallResult: ...
-
-    def fanout(
-        self,
-        path: str,
-        body: object = None,
-        *,
-        selector: str | Selector,
-        method: str = "POST",
-        timeout: float | None = None,
-        allow_partial: bool = False,
-    ) -> FanoutResult: ...
 
 
 def kinds_of(workers: Iterable[Worker]) -> dict[str, str]:

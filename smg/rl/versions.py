@@ -4,31 +4,14 @@ Never a path, never what was sent: only what an engine reports under `weight_ver
 """
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from .engines import UNKNOWN, facts_of
 from .errors import FanoutError, WeightVersionError
+from .plane import ControlPlane
 from .results import CallResult, FanoutResult, Worker
 from .selectors import Selector, Term
 
 _NO_SUCH_ROUTE = (404, 405, 501)
-
-
-class ControlPlane(Protocol):
-    """The two methods of `RL` that it takes to ask engines."""
-
-    def match(self, selector: str | Selector, *, timeout: float | None = None) -> list[Worker]: ...
-
-    def fanout(
-        self,
-        path: str,
-        body: object = None,
-        *,
-        selector: str | Selector,
-        method: str = "POST",
-        timeout: float | None = None,
-        allow_partial: bool = False,
-    ) -> FanoutResult: ...
 
 
 def read(rl: ControlPlane, selector: str | Selector, timeout: float | None) -> dict[str, str | None]:
