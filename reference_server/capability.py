@@ -4,14 +4,13 @@ Contract, chapter "Capabilities".
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 from smg.rl.engines import facts_of
 
 
 def capabilities(engine: str, labels: Mapping[str, str]) -> dict[str, object]:
     """The capability row of an engine, and in `source` whether a label changed it."""
-    known = asdict(facts_of(engine).capabilities)
+    known = facts_of(engine).capabilities._asdict()
     row = {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
     overrides = {name: _read(labels[f"rl.{name}"], row[name]) for name in row if f"rl.{name}" in labels}
     return {"source": "label" if overrides else "static", **row, **overrides}

@@ -13,11 +13,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from . import answers, chunks, encoding, quarantine, status, versions
+from . import answers, chunks, encoding, quarantine
 from .encoding import Headers, Params
 from .errors import RlError
 from .messages import Failure
-from .parallel import in_parallel
 from .results import CallResult, FanoutFailure, FanoutResult, Worker
 from .selectors import Selector
 
@@ -165,6 +164,8 @@ class RL:
                     except RlError as error:
                         errors.append(error)
 
+        from .parallel import in_parallel
+
         waiting = deque(parts)
         in_parallel(work, min(len(parts), _PARTS_AT_ONCE))
         merged = FanoutResult.merged(results)
@@ -189,6 +190,8 @@ class RL:
         Read from the engines in their own dialects. Raises `FanoutError` for engines that
         do not answer.
         """
+        from . import versions
+
         return versions.read(self, selector, timeout)
 
     def expect_weight_version(self, selector: str | Selector, version: str, *, timeout: float | None = None) -> None:
@@ -198,6 +201,8 @@ class RL:
         """
         if not isinstance(version, str):
             raise TypeError(f"version must be a str, as engines report it: pass {str(version)!r}, not {version!r}")
+        from . import versions
+
         versions.expect(self, selector, version, timeout)
 
     @contextlib.contextmanager
@@ -224,6 +229,8 @@ class RL:
 
         Read from the engines in their own dialects, `timeout` seconds for each request.
         """
+        from . import status
+
         return status.read(self, status.kinds_of(self.match(selector, timeout=timeout)), timeout)
 
     def _send(

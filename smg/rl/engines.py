@@ -6,7 +6,8 @@ its row. Contract, chapters "Capabilities" and "Discovery row".
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,7 @@ VLLM = PauseRoutes("pause", "resume", mode_in_query=True, too_early=(500,))
 """vLLM, whose routes exist with VLLM_SERVER_DEV_MODE=1 only."""
 
 
-@dataclass(frozen=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What a kind of engine can do, as a gateway shows it unless `rl.*` labels say otherwise."""
 
     pause_modes: tuple[str, ...] = ()
@@ -53,8 +53,7 @@ class Capabilities:
     reports_weight_version: bool = False
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """What a registration asks an engine: a JSON object, from the first of `paths` that has one.
 
     `labels`: which of its fields become labels, and the JSON type each must have.
@@ -64,8 +63,7 @@ class Question:
     labels: Mapping[str, type]
 
 
-@dataclass(frozen=True)
-class Guarded:
+class Guarded(NamedTuple):
     """Routes that an engine has only when it is started in a certain way; `how` says which."""
 
     routes: frozenset[str]
@@ -79,8 +77,7 @@ StatusAnswers = Sequence[tuple[int, object]]
 """What an engine answered to the routes asked so far: HTTP status and body of each."""
 
 
-@dataclass(frozen=True)
-class StatusReading:
+class StatusReading(NamedTuple):
     """How an engine tells whether it runs.
 
     `routes` are asked with GET, in this order. `judge` makes the status of what has been
@@ -129,8 +126,7 @@ def _vllm_status(answers: StatusAnswers) -> str | None:
 _VLLM_FLAGS = ("is_paused", "is_sleeping")
 
 
-@dataclass(frozen=True)
-class EngineFacts:
+class EngineFacts(NamedTuple):
     """One kind of engine.
 
     `pause`: how it is paused and resumed, None if it can't be. `status`: how it tells
@@ -144,7 +140,7 @@ class EngineFacts:
     status: StatusReading | None = None
     version_routes: tuple[str, ...] = ()
     refits: tuple[str, ...] = ()
-    capabilities: Capabilities = field(default_factory=Capabilities)
+    capabilities: Capabilities = Capabilities()
     registration: tuple[Question, ...] = ()
     sign: str | None = None
     guarded: Guarded | None = None

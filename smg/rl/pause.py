@@ -13,12 +13,10 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from . import status
 from .abort import AbortableSender
 from .engines import RUNNING, SGLANG, PauseRoutes
 from .errors import FanoutError, RlError
 from .quarantine import RefitWatch
-from .remedy import remedy
 from .report import Pause, Target, others, refusal
 from .results import FanoutFailure, FanoutResult
 from .resume import Resume, nobody_was_asked, raise_as_it_is
@@ -101,6 +99,8 @@ class Duty:
         if not stuck and not nameless:
             return False
         self.pause.still_paused[:] = others(stuck, self.pause.quarantined)
+        from .remedy import remedy  # here, as most programs never need it
+
         base_url = getattr(self.rl, "base_url", "URL")
         lost = nameless or self._resume.gateway_lost
         text = remedy(self.pause, self.routes, base_url, self.selector, gateway_lost=lost)
@@ -277,6 +277,8 @@ class paused(contextlib.ContextDecorator):
         pause = self._duty.pause
         if not self._verify or not pause.paused:
             return
+        from . import status
+
         ids = {target.worker_id for target in pause.paused}
         workers = self._pausing.workers(timeout=self._timeout)
         kinds = status.kinds_of(worker for worker in workers if worker.id in ids)

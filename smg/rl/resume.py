@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from . import status
 from .engines import ASLEEP, PAUSED, RUNNING, UNKNOWN_STATUS, UNREACHABLE, PauseRoutes
 from .errors import FanoutError, RlError
 from .report import Pause, Target, others, succeeded
@@ -214,6 +213,8 @@ class Resume:
 
     def _look(self, targets: Sequence[Target]) -> dict[Target, str]:
         """The status of each, as far as it can be read; nothing when the gateway does not answer."""
+        from . import status  # here, as most resumes look at nobody
+
         try:
             workers = self._rl.workers(timeout=self.look_seconds)
             kinds = status.kinds_of(workers)
