@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NoReturn, TypeVar
 
 from .abort import AbortableSender
 from .client import RL
@@ -173,6 +173,7 @@ class paused:
         check: bool = False,
         verify: bool | None = None,
         settle: float = SETTLE_SECONDS,
+        guard: bool | Literal["resume"] = False,
     ) -> None:
         _refuse_trio()
         self._pause = _paused(
@@ -186,6 +187,7 @@ class paused:
             check=check,
             verify=verify,
             settle=settle,
+            guard=guard,
         )
 
     async def __aenter__(self) -> Pause:

@@ -92,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     refit = add("refit", "pause, load a checkpoint from disk, resume, check", some, mode)
     refit.add_argument("--model-path", required=True, metavar="PATH")
     refit.add_argument("--weight-version", required=True, metavar="V")
+    refit.add_argument("--guard", action="store_true", help="resume even if this process is killed")
     add("versions", "the weight version each engine reports", some).add_argument("--expect", metavar="V")
     return top
 
@@ -127,7 +128,7 @@ def _resume(rl: RL, a: argparse.Namespace) -> "FanoutResult | Freed":
 
 def _refit(rl: RL, a: argparse.Namespace) -> FanoutResult:
     body = {"model_path": a.model_path, "weight_version": a.weight_version, "flush_cache": True}
-    with paused(rl, a.selector, mode=a.mode, resume_retries=3, sigterm=True):
+    with paused(rl, a.selector, mode=a.mode, resume_retries=3, sigterm=True, guard=a.guard):
         result = rl.fanout("update_weights_from_disk", body, selector=a.selector)
     rl.expect_weight_version(a.selector, a.weight_version)
     return result

@@ -273,6 +273,25 @@ class RL:
         other._given = other._sender = sender
         return other
 
+    def carried(self) -> dict[str, object]:
+        """The arguments that make it anew in another process, as JSON; raises `ValueError` for what can't go there."""
+        if self._given is not None:
+            raise ValueError("guard: a `sender` cannot go to another process: use a client without one")
+        if self._ssl_context is not None:
+            raise ValueError(
+                "guard: an `ssl_context` cannot go to another process: name a private CA in the environment's"
+                " SSL_CERT_FILE instead; client certificates work without a guard only"
+            )
+        given = encoding.headers(self._headers()) if callable(self._headers) else self._headers
+        return {
+            "base_url": self.base_url,
+            "api_key": self._api_key,
+            "timeout": self.timeout,
+            "trust_env": self._trust_env,
+            "headers": given,
+            "verify": self.verify,
+        }
+
     def _hide(self, text: str) -> str:
         return text.replace(self._api_key, "***") if self._api_key else text
 

@@ -4,6 +4,7 @@ Contract, chapter "The Python client" (`paused` and the order of its errors).
 """
 
 import contextlib
+import dataclasses
 import inspect
 import os
 import sys
@@ -11,7 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .abort import AbortableSender
 from .engines import RUNNING, SGLANG, PauseRoutes
@@ -25,6 +26,7 @@ from .signals import HeldInterrupts, TerminationExits, hang, note
 
 if TYPE_CHECKING:
     from .client import RL
+    from .guard import Guard
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
@@ -46,6 +48,7 @@ class Duty:
         self.everybody = False
         """Whether nobody knows whom the pause has reached."""
         self.watch: RefitWatch | None = None
+        self.guard: Guard | None = None
         self.settled = False
         self._owner = os.getpid()
 
@@ -113,14 +116,22 @@ class Duty:
 
     def discharge(self) -> None:
         """What the finalizer does: resume, and log who could not be."""
-        if self.settled or os.getpid() != self._owner:
+        if os.getpid() != self._owner:
             return  # a forked child owes nothing
         try:
-            self.settle()
-            log_error("a `paused` was lost before its end; its engines have been resumed")
+            if not self.settled:
+                self.settle()
+                log_error("a `paused` was lost before its end; its engines have been resumed")
         except Exception as error:
             self.name(error)
             log_error(f"a `paused` was lost before its end: {error}\n{getattr(error, 'remedy', '')}")
+        finally:
+            self.release_guard()
+
+    def release_guard(self) -> None:
+        """All is resumed, or named to who is there to hear it: the guard has nothing to do any more."""
+        if self.guard is not None:
+            self.guard.release()
 
 
 class paused(contextlib.ContextDecorator):
@@ -152,7 +163,10 @@ class paused(contextlib.ContextDecorator):
     a `SystemExit` in the block. `check`: raise `ValueError` before anything is paused when a
     matching engine does not list `mode` among its capabilities. `verify`: read the status of
     the engines after the pause and after the resume, of all that can tell, instead of
-    believing their answers; None does what the client was made to do.
+    believing their answers; None does what the client was made to do. `guard`: a
+    small process resumes the engines when this one is killed in the block (SIGKILL, abort, out
+    of memory); it leaves those paused whose refit was under way or had failed, unless it is
+    "resume". Raises `ValueError` on Windows, and for a client that cannot go to another process.
     """
 
     def __init__(
@@ -169,14 +183,19 @@ class paused(contextlib.ContextDecorator):
         check: bool = False,
         verify: bool | None = None,
         settle: float = SETTLE_SECONDS,
+        guard: bool | Literal["resume"] = False,
     ) -> None:
+        if guard not in (False, True, "resume"):
+            raise ValueError(f'guard must be False, True or "resume", got {guard!r}')
+        if guard and os.name != "posix":
+            raise ValueError("guard works on Linux and macOS only: it needs pipes and processes as they are there")
         if not 0 <= settle < float("inf"):
             raise ValueError(f"settle must be 0 or more seconds, got {settle!r}")
         self._rl, self._selector, self._mode, self._timeout = rl, selector, mode, timeout
         self._routes, self._check = routes, check
         self._verify = bool(getattr(rl, "verify", False) if verify is None else verify)
         self._retries, self._settle_seconds = resume_retries, settle
-        self._quarantine, self._sigterm = quarantine, sigterm
+        self._quarantine, self._sigterm, self._guard = quarantine, sigterm, guard
         self._used = False
         self._prepare()
         _warn_of_health(selector)
@@ -202,15 +221,22 @@ class paused(contextlib.ContextDecorator):
         self._used = True
         if self._check and self._mode:
             _check_mode(self._rl, self._selector, self._mode, self._timeout)
+        terms = self._guard_terms() if self._guard else None
         self._termination.__enter__()
         try:
             self._interrupts.install(_caller())
             self._finalizer = weakref.finalize(self, _lost, self._duty, self._interrupts)
+            if terms:
+                from .guard import Guard  # here, as most programs never need it
+
+                self._duty.guard = Guard(self._rl.base_url, terms)
             self._send_pause()
             self._verify_pause()
             if self._interrupts.pending is not None:
                 raise self._interrupts.pending
             self._begin_watch()
+            if self._duty.guard:
+                self._duty.pause = self._duty.guard.paused(self._duty.pause)
             self._interrupts.enter_block()
             return self._duty.pause
         except BaseException as error:
@@ -249,6 +275,23 @@ class paused(contextlib.ContextDecorator):
         again.__dict__.update(self.__dict__, _used=False)
         again._prepare()
         return again
+
+    def _guard_terms(self) -> dict[str, object]:
+        """What a guard needs to settle the duty of this process in its stead."""
+        carried = getattr(self._rl, "carried", None)
+        if carried is None:
+            raise ValueError(f"guard needs a client that can go to another process, an RL, not {self._rl!r}")
+        return {
+            "client": carried(),
+            "selector": str(self._selector),
+            "routes": dataclasses.asdict(self._routes),
+            "timeout": self._timeout,
+            "resume_retries": self._retries,
+            "settle": self._settle_seconds,
+            "verify": self._verify,
+            "quarantine": self._quarantine,
+            "resume_all": self._guard == "resume",
+        }
 
     def _send_pause(self) -> None:
         body, params = self._routes.pause_call(self._mode)
@@ -339,6 +382,7 @@ class paused(contextlib.ContextDecorator):
         self._termination.__exit__(None, None, None)
         if self._finalizer is not None:
             self._finalizer.detach()
+        self._duty.release_guard()
         if self._duty.watch is not None and not self._duty.watch.seen and self._duty.pause.paused:
             _log_warning("quarantine: no refit was seen in the block, so nobody was left out of the resume")
         return held
