@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from . import answers, chunks, encoding, quarantine
 from .encoding import Headers, Params
+from .engines import UNKNOWN_STATUS
 from .errors import RlError
 from .messages import Failure
 from .results import CallResult, FanoutFailure, FanoutResult, Worker
@@ -231,7 +232,8 @@ class RL:
         """
         from . import status
 
-        return status.read(self, status.kinds_of(self.match(selector, timeout=timeout)), timeout)
+        kinds = status.kinds_of(self.match(selector, timeout=timeout))
+        return {**dict.fromkeys(kinds, UNKNOWN_STATUS), **status.read(self, kinds, timeout)}
 
     def _send(
         self,

@@ -212,6 +212,8 @@ def _done(duty: "Duty") -> str:
     pause = duty.pause
     running = [*pause.resumed, *pause.joined]
     text = f"resumed {_listed(running)}" if running else "there was nobody to resume"
+    if duty.everybody:
+        text += f"; {duty.reach_unknown}"
     if pause.quarantined:
         text += (
             f"; left paused, as their refit was under way or had failed: {_listed(pause.quarantined)};"

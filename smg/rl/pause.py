@@ -97,8 +97,7 @@ class Duty:
         stuck = self.stuck
         nameless = self.everybody and not self.settled
         if self.everybody and not nameless:
-            left = f"no report says whom the pause reached; one that matched {self.selector} and has left the gateway"
-            note(error, f"{left} since is not known here by name")
+            note(error, self.reach_unknown)
         if not stuck and not nameless:
             return False
         self.pause.still_paused[:] = others(stuck, self.pause.quarantined)
@@ -113,6 +112,12 @@ class Duty:
             error.remedy = text  # type: ignore[attr-defined]  # the same
         note(error, text)
         return True
+
+    @property
+    def reach_unknown(self) -> str:
+        """What cannot be told when the pause got no report."""
+        left = f"no report says whom the pause reached; one that matched {self.selector} and has left the gateway"
+        return f"{left} since is not known here by name"
 
     def discharge(self) -> None:
         """What the finalizer does: resume, and log who could not be."""

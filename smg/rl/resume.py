@@ -219,11 +219,11 @@ class Resume:
             workers = self._rl.workers(timeout=self.look_seconds)
             kinds = status.kinds_of(workers)
             now = _now(targets, [Target(w.id, w.url) for w in workers])
-            ids = {one.worker_id for one in now.values()}
+            ids = dict.fromkeys(one.worker_id for one in now.values())
             found = status.read(self._rl, {key: kinds[key] for key in ids}, self.look_seconds) if ids else {}
         except RlError:
             return {}
-        return {target: found[one.worker_id] for target, one in now.items()}
+        return {target: found[one.worker_id] for target, one in now.items() if one.worker_id in found}
 
     def _one_by_one(self, pause: Pause, targets: Sequence[Target], timeout: float | None) -> None:
         """Resume these by the ids they have now; who is unknown to the gateway has left."""

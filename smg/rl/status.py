@@ -6,7 +6,7 @@ A call's own answer proves that the call was answered, no more.
 import time
 from collections.abc import Iterable, Mapping
 
-from .engines import ENGINES, UNKNOWN_STATUS, UNREACHABLE, StatusReading
+from .engines import ENGINES, UNKNOWN_STATUS, UNREACHABLE, StatusReading, facts_of
 from .errors import RlError
 from .parallel import in_parallel
 from .plane import ControlPlane
@@ -26,6 +26,7 @@ def kinds_of(workers: Iterable[Worker]) -> dict[str, str]:
 def read(rl: ControlPlane, kinds: Mapping[str, str], timeout: float | None) -> dict[str, str]:
     """The status of each engine, by worker id; `kinds` has the kind of each.
 
+    One that nobody was asked about in the end, as its id means nothing any more, is missing.
     `timeout`: seconds for each request, None is the client's. Raises `RlError` when the
     gateway can't be asked.
     """
@@ -34,7 +35,8 @@ def read(rl: ControlPlane, kinds: Mapping[str, str], timeout: float | None) -> d
         ids = [worker_id for worker_id, its in kinds.items() if its == kind]
         if facts.status and ids:
             found |= _read(rl, facts.status, ids, timeout)
-    return {worker_id: found.get(worker_id, UNKNOWN_STATUS) for worker_id in kinds}
+    silent = {worker_id: UNKNOWN_STATUS for worker_id, kind in kinds.items() if not facts_of(kind).status}
+    return {**found, **silent}
 
 
 def _read(rl: ControlPlane, reading: StatusReading, ids: list[str], timeout: float | None) -> dict[str, str]:
@@ -47,8 +49,9 @@ def _read(rl: ControlPlane, reading: StatusReading, ids: list[str], timeout: flo
         said = _ask(rl, route, asked, timeout)
         for worker_id in asked:
             answer = said.get(worker_id)
+            if isinstance(answer, str):
+                found[worker_id] = answer
             if not isinstance(answer, CallResult):
-                found[worker_id] = answer or UNKNOWN_STATUS
                 continue
             answers[worker_id].append((answer.status, answer.body))
             if status := reading.judge(answers[worker_id]):

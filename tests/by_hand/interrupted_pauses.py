@@ -29,6 +29,8 @@ def free_port() -> int:
 
 def main(runs: int, command: list[str], count: int = 64) -> int:
     logging.disable(logging.CRITICAL)
+    # Where this runs in the background, it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     counts: Counter[str] = Counter()
     with ExitStack() as stack:
         engines = [stack.enter_context(MockEngine("sglang")) for _ in range(count)]

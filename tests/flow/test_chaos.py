@@ -100,7 +100,7 @@ def refit(chaos: Chaos, number: int) -> list[Target]:
     if chaos.dice.random() < 0.3:
         chaos.strike()
     try:
-        with paused(chaos.fleet.rl, ALL, resume_retries=chaos.dice.choice([0, 1])) as pause:
+        with paused(chaos.fleet.rl, ALL, resume_retries=chaos.dice.choice([0, 1]), settle=0.3) as pause:
             if chaos.dice.random() < 0.6:
                 chaos.strike()
             body = {"model_path": f"/ckpt/{version}", "weight_version": version}

@@ -12,6 +12,7 @@ from smg.rl import FanoutResult, answers, pause, resume
 from smg.rl.report import Pause, Target
 from smg.rl.resume import Resume
 
+from . import guarded
 from .explore import cases, explore, run, run_async
 from .world import Fault
 
@@ -57,6 +58,17 @@ def test_asyncio_keeps_it_too(text: str) -> None:
         assert [one.told() for one in explore(case, 1, run_async) if one.problems()] == []
     finally:
         logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("text", ["sglang mode=None", "vllm mode=None", "sglang quarantine=True"])
+def test_a_guard_does_what_the_dead_has_left_undone(text: str) -> None:
+    (case,) = (case for case in cases() if str(case) == text)
+    logging.disable(logging.CRITICAL)
+    try:
+        found = [one for one in guarded.deaths(case, min(MOST, 1)) if one.problems()]
+    finally:
+        logging.disable(logging.NOTSET)
+    assert [one.told() for one in found] == []
 
 
 def test_a_counterexample_is_replayed_by_its_number() -> None:
