@@ -331,11 +331,12 @@ class paused(contextlib.ContextDecorator):
         workers = self._pausing.workers(timeout=self._timeout)
         kinds = status.kinds_of(worker for worker in workers if worker.id in ids)
         found = status.read(self._pausing, kinds, self._timeout)
-        running = [t for t in pause.paused if found.get(t.worker_id) == RUNNING]
+        # One whose status could not be read has left, or goes by another id: nothing is proven of it.
+        running = [t for t in pause.paused if found.get(t.worker_id, RUNNING) == RUNNING]
         if running:
             pause.uncertain.extend(running)
             pause.paused[:] = others(pause.paused, running)
-            said = "answered the pause and goes on running"
+            said = "answered the pause and is not proven to be paused"
             raise self._not_paused(
                 [FanoutFailure(t.worker_id, t.url, 200, "upstream_error", said) for t in running], said
             )

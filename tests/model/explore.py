@@ -87,6 +87,8 @@ def run(case: Case, faults: Sequence[Fault]) -> Run:
     try:
         with timeless(paused(rl, selector, routes=case.routes, **case.options), world) as pause:
             world.in_block = True
+            if case.options.get("verify") and any(e.alive and e.pauses and not e.paused for e in world.engines):
+                world.broken.append("the block runs, and an engine that was to be paused runs too")
             try:
                 rl.fanout(REFIT[case.kind], {"model_path": "2"}, selector=selector)
             except Exception:

@@ -1,6 +1,5 @@
 """All runs of a `paused` with up to two faults: nobody is left paused and unnamed, nothing is sent twice."""
 
-import itertools
 import logging
 import os
 from collections.abc import Iterator
@@ -110,6 +109,6 @@ def test_with_a_fix_taken_out_the_model_finds_a_counterexample(name: str, monkey
     (case,) = (case for case in cases() if str(case) == "sglang verify=True")
     logging.disable(logging.CRITICAL)
     try:
-        assert any(one.problems() for one in itertools.islice(explore(case, 2), 8000))
+        assert any(one.problems() for one in explore(case, 2))
     finally:
         logging.disable(logging.NOTSET)
