@@ -37,11 +37,13 @@ class HeldInterrupts:
         # Weak: a `paused` that nobody has any more must reach its finalizer.
         self._owner = weakref.ref(owner)
         self._inside, self._began, self._name = inside, began, name
-        self._handlers: dict[int, tuple[_Handler, _Handler]] = {}
+        self._handlers: dict[int, tuple[_Through, _Handler]] = {}
         self._caller: FrameType | None = None
         self._in_block = False
         self._redelivery: threading.Thread | None = None
         self._sent_again = False
+        self.ended = False
+        """Whether it holds nothing any more, though some handler may still run through here."""
         self.pending: BaseException | None = None
 
     def install(self, caller: FrameType | None) -> None:
@@ -70,7 +72,7 @@ class HeldInterrupts:
                 self._unwrap()
             except BaseException as late:  # the resume has ended: it may go on its way
                 interrupt = late
-        self._caller = None
+        self._caller, self.ended = None, True
         if self._redelivery is not None:
             self._redelivery.join()
         return self.pending or interrupt
@@ -82,17 +84,20 @@ class HeldInterrupts:
             handler = signal.getsignal(number)
             known = self._handlers.get(number)
             if callable(handler) and not (known and handler is known[0]):
-                self._handlers[number] = (_through(self, handler), handler)
+                self._handlers[number] = (_Through(self, handler), handler)
                 signal.signal(number, self._handlers[number][0])
 
     def _unwrap(self) -> None:
         for number, (ours, theirs) in list(self._handlers.items()):
             if signal.getsignal(number) is ours:
-                signal.signal(number, theirs)
+                signal.signal(number, _alive(theirs))
             del self._handlers[number]
 
     def arrived(self, handler: _Handler, number: int, frame: FrameType | None) -> None:
         """Run a handler, and decide about what it raises."""
+        if self.ended:
+            handler(number, frame)
+            return
         if self._sent_again:
             self._sent_again = False
             if self.pending is not None and self._in_block and not self._held_here(frame):
@@ -137,11 +142,21 @@ class HeldInterrupts:
         self._redelivery.start()
 
 
-def _through(held: HeldInterrupts, handler: _Handler) -> _Handler:
-    def arrived(number: int, frame: FrameType | None) -> None:
-        held.arrived(handler, number, frame)
+class _Through:
+    """The handler in place of another one, which runs through `held`."""
 
-    return arrived
+    def __init__(self, held: HeldInterrupts, handler: _Handler) -> None:
+        self.held, self.handler = held, handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.held.arrived(self.handler, number, frame)
+
+
+def _alive(handler: _Handler) -> _Handler:
+    """The handler itself, not one of a `paused` that has ended before the one inside it."""
+    while isinstance(handler, _Through) and handler.held.ended:
+        handler = handler.handler
+    return handler
 
 
 def _at_the_end_of_a_with(frame: FrameType) -> bool:

@@ -6,6 +6,7 @@ A fan-out of these fleets sends the signal itself, so it arrives while that fan-
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
@@ -172,3 +173,51 @@ def test_another_thread_may_ask_for_it_in_vain() -> None:
     fleet, before = Fleet(), signal.getsignal(signal.SIGTERM)
     assert in_another_thread(pause) is before
     assert fleet.log == [PAUSE, RESUME]
+
+
+def test_a_handler_that_was_saved_in_the_block_and_put_back_later_is_as_good_as_the_first(
+    control_c: Callable[[], None],
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with paused(Fleet().rl, "a=b"):
+            saved = signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, saved)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                control_c()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_handler_of_the_block_that_calls_the_one_before_it_goes_on_doing_so(control_c: Callable[[], None]) -> None:
+    before, called = signal.getsignal(signal.SIGINT), []
+    fleet = Fleet(resume=control_c)
+
+    def chained(number: int, frame: object) -> None:
+        called.append(number)
+        saved(number, frame)
+
+    try:
+        with pytest.raises(KeyboardInterrupt), paused(fleet.rl, "a=b"):
+            saved = cast("Callable[[int, object], None]", signal.signal(signal.SIGINT, chained))
+        assert fleet.log == [PAUSE, RESUME]
+        assert signal.getsignal(signal.SIGINT) is chained
+        with pytest.raises(KeyboardInterrupt):
+            control_c()
+        assert called == [signal.SIGINT] * 2
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_two_that_end_in_the_order_they_began_leave_no_handler_either(control_c: Callable[[], None]) -> None:
+    before, fleets = signal.getsignal(signal.SIGINT), [Fleet(), Fleet()]
+    first, second = (paused(fleet.rl, "a=b") for fleet in fleets)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    with pytest.raises(KeyboardInterrupt):
+        control_c()
+    second.__exit__(None, None, None)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert [fleet.log for fleet in fleets] == [[PAUSE, RESUME]] * 2
