@@ -119,10 +119,23 @@ class Duty:
         left = f"no report says whom the pause reached; one that matched {self.selector} and has left the gateway"
         return f"{left} since is not known here by name"
 
+    @property
+    def owed_elsewhere(self) -> bool:
+        """Whether this is a forked child whose parent lives and will settle it."""
+        if os.getpid() == self._owner:
+            return False
+        from .guard import born  # here, as most programs never need it
+
+        try:
+            born(self._owner)
+        except ProcessLookupError:
+            return False
+        return True
+
     def discharge(self) -> None:
         """What the finalizer does: resume, and log who could not be."""
         if os.getpid() != self._owner:
-            return  # a forked child owes nothing
+            return  # a forked child owes nothing that it does not end itself
         try:
             if not self.settled:
                 self.settle()
@@ -152,6 +165,7 @@ class paused(contextlib.ContextDecorator):
     * The block raises: the engines are resumed, its exception propagates; a failure
       of the resume hangs on it as `__context__`.
     * Only the resume fails: its error is raised.
+    * A forked child leaves the block while its parent is in it: nothing is done.
 
     The resume is a new fan-out with the same selector: it reaches what matches then. An
     engine that was paused and is not among those is looked up by id, then by URL, and resumed
@@ -355,6 +369,9 @@ class paused(contextlib.ContextDecorator):
 
     def _finish(self, error: BaseException | None) -> None:
         """Resume; with an `error` on its way, that stays the one the caller sees."""
+        if self._duty.owed_elsewhere:
+            self._end()
+            return
         second: BaseException | None = None
         try:
             try:

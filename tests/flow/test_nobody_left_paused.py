@@ -546,6 +546,37 @@ def test_a_pause_that_is_lost_in_the_middle_is_resumed_by_its_finalizer() -> Non
         assert states(fleet) == ["running"] * 2
 
 
+def test_a_forked_child_that_leaves_the_block_resumes_nobody_while_its_parent_is_in_it() -> None:
+    with Fleet(sglang=1) as fleet:
+        child = -1
+        try:
+            with paused(fleet.rl, ALL):
+                child = os.fork()
+                if child == 0:
+                    raise SystemExit(0)
+                os.waitpid(child, 0)
+                assert states(fleet) == ["paused"]
+        finally:
+            if child == 0:
+                os._exit(0)
+        assert states(fleet) == ["running"]
+
+
+def test_a_child_that_carries_on_alone_resumes_in_its_stead() -> None:
+    """What a daemon does that is started in the block: its parent has ended before it leaves it."""
+    code = (
+        "import os, sys, time\nfrom smg.rl import RL, paused\n"
+        f"with paused(RL(sys.argv[1]), '{ALL}'):\n"
+        "    trainer = os.getpid()\n"
+        "    if os.fork():\n        os._exit(0)\n"
+        "    while os.getppid() == trainer:\n        time.sleep(0.01)\n"
+    )
+    with Fleet(sglang=1) as fleet:
+        subprocess.run([sys.executable, "-c", code, fleet.url], check=True, timeout=30)
+        fleet.engines[0].wait_until(lambda: fleet.engines[0].state == "running")
+        assert len(fleet.engines[0].calls("continue_generation")) == 1
+
+
 def test_an_engine_without_a_gateway_is_freed_by_its_url(capsys: pytest.CaptureFixture[str]) -> None:
     from smg.rl import cli
 
