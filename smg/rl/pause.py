@@ -80,7 +80,7 @@ class Duty:
         """Everybody who matches may have been paused: put them down by name; whether that could be done."""
         try:
             known = self.rl.match(self.selector, timeout=self._resume.look_seconds)
-            self.pause.uncertain[:] = [Target(worker.id, worker.url) for worker in known]
+            self.pause.uncertain[:] = [Target.of(worker) for worker in known]
         except Exception:  # whatever goes wrong here must not stand in the way of the resume
             return False
         return True

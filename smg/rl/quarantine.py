@@ -88,8 +88,8 @@ class RefitWatch:
         """Nothing is known before it has ended."""
 
     def ended(self, base_url: str, results: Iterable[CallResult], failed: Iterable[FanoutFailure]) -> None:
-        lost = [Target(failure.worker_id, failure.url) for failure in failed]
-        answered = [(Target(result.worker_id, result.url), result.ok) for result in results]
+        lost = [Target.of(failure) for failure in failed]
+        answered = [(Target.of(result), result.ok) for result in results]
         bad = {name for target in lost for name in _names(target)}
         with self._lock:
             for target, ok in answered:

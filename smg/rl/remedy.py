@@ -64,7 +64,7 @@ def _resume(base_url: str, selector: str, routes: PauseRoutes) -> str:
 def _direct(targets: Sequence[Target], routes: PauseRoutes) -> list[str]:
     """The commands that resume engines at their own addresses."""
     kind = _kind(routes)
-    asked = dict.fromkeys(target.address for target in targets)
+    asked = dict.fromkeys(target.address for target in targets if target.url)
     if kind is None:
         return [shlex.join(["curl", "-X", "POST", f"{url}/{routes.resume}", *_curl_body(routes)]) for url in asked]
     return [shlex.join(["smg", "rl", "resume", *kind, "--engine-url", url]) for url in asked]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .results import CallResult, FanoutFailure, FanoutResult
+from .results import CallResult, FanoutFailure, FanoutResult, Worker
 
 
 class Target(NamedTuple):
@@ -13,6 +13,11 @@ class Target(NamedTuple):
     worker_id: str
     url: str
 
+    @classmethod
+    def of(cls, seen: "Worker | CallResult | FanoutFailure") -> "Target":
+        """Whom a row, an answer or a failure is about; a report that leaves out a URL has an empty one here."""
+        return cls(seen.id if isinstance(seen, Worker) else seen.worker_id, seen.url or "")
+
     @property
     def address(self) -> str:
         """The engine's own URL, without the rank behind it."""
@@ -20,7 +25,7 @@ class Target(NamedTuple):
         return address if at and rank.isdigit() else self.url
 
     def __str__(self) -> str:
-        return f"{self.worker_id} ({self.url})"
+        return f"{self.worker_id} ({self.url or 'URL unknown'})"
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Pause(FanoutResult):
             result.total,
             result.succeeded - len(refused),
             paused=succeeded(result),
-            uncertain=[Target(f.worker_id, f.url) for f in failed if _may_have_run(f)],
+            uncertain=[Target.of(f) for f in failed if _may_have_run(f)],
         )
 
     def quarantine(self, worker_ids: Iterable[str]) -> None:
@@ -75,13 +80,13 @@ class Pause(FanoutResult):
 
 def succeeded(result: FanoutResult) -> list[Target]:
     """The targets of a fan-out that did what they were asked."""
-    return [Target(key, answer.url) for key, answer in result.results.items() if answer.ok]
+    return [Target(key, answer.url or "") for key, answer in result.results.items() if answer.ok]
 
 
 def others(targets: Iterable[Target], known: Iterable[Target]) -> list[Target]:
     """The targets that are none of the known ones, neither by id nor by URL."""
     known = list(known)
-    ids, urls = {t.worker_id for t in known}, {t.url for t in known}
+    ids, urls = {t.worker_id for t in known}, {t.url for t in known if t.url}
     return [t for t in targets if t.worker_id not in ids and t.url not in urls]
 
 
@@ -95,4 +100,8 @@ def _may_have_run(failure: FanoutFailure) -> bool:
     if failure.error == "upstream_error":
         # A 4xx is a refusal. A 2xx is one that says it failed, which says nothing about the state.
         return not 300 <= (failure.status or 0) < 500
-    return failure.error in ("upstream_timeout", "upstream_unreachable")
+    # One that nobody here has heard of may mean anything.
+    return failure.error not in _NOT_SENT
+
+
+_NOT_SENT = ("unsupported_connection_mode", "no_control_endpoint")

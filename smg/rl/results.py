@@ -155,7 +155,7 @@ class FanoutResult:
         results, failed = report.get("results"), report.get("failed")
         total, succeeded = report.get("total"), report.get("succeeded")
         return cls(
-            {key: CallResult.of(value) for key, value in _objects(results).items()},
+            {key: CallResult.of({**value, "worker_id": key}) for key, value in _objects(results).items()},
             [FanoutFailure.of(entry) for entry in failed if isinstance(entry, dict)]
             if isinstance(failed, list)
             else [],

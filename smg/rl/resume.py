@@ -103,7 +103,7 @@ class Resume:
             self._sleep(min(gap, max(0.0, end - self._clock())))
             gap = min(gap * 1.6, _LAST_LOOK)
         # One that has left since was there when the resume reached it.
-        reached = [*succeeded(result), *(Target(f.worker_id, f.url) for f in result.failed)]
+        reached = [*succeeded(result), *(Target.of(f) for f in result.failed)]
         pause.uncertain.extend(others(reached, pause.uncertain))
         return known
 
@@ -129,7 +129,7 @@ class Resume:
         answered = succeeded(result)
         known = pause.concerned
         pause.joined.extend(others(answered, [*known, *pause.joined]))
-        by_url = {target.url: target for target in known}
+        by_url = {target.url: target for target in known if target.url}
         pause.restarted.extend(
             t
             for t in answered
@@ -138,15 +138,15 @@ class Resume:
         still = others(known, [*answered, *pause.resumed])
         pause.resumed[:] = [t for t in known if t not in still]
         pause.still_paused[:] = still
-        early = [Target(f.worker_id, f.url) for f in result.failed if f.status in self._routes.too_early]
+        early = [Target.of(f) for f in result.failed if f.status in self._routes.too_early]
         self._too_early = [t for t in still if t not in others(still, early)]
-        lost = [Target(f.worker_id, f.url) for f in result.failed if f.error == "upstream_unreachable"]
+        lost = [Target.of(f) for f in result.failed if f.error == "upstream_unreachable"]
         pause.unreachable[:] = [t for t in still if t not in others(still, lost)]
 
     def _rescue(self, pause: Pause, result: FanoutResult, *, everybody_was_asked: bool) -> None:
         """Resume by themselves those whom the fan-out has not asked."""
-        asked = [Target(f.worker_id, f.url) for f in result.failed]
-        asked += [Target(key, r.url) for key, r in result.results.items()]
+        asked = [Target.of(f) for f in result.failed]
+        asked += [Target(key, answer.url or "") for key, answer in result.results.items()]
         missed = others(pause.still_paused, asked) if not _lost(result, everybody_was_asked) else []
         if missed:
             pause.missed[:] = missed
@@ -218,7 +218,7 @@ class Resume:
         try:
             workers = self._rl.workers(timeout=self.look_seconds)
             kinds = status.kinds_of(workers)
-            now = _now(targets, [Target(w.id, w.url) for w in workers])
+            now = _now(targets, [Target.of(w) for w in workers])
             ids = dict.fromkeys(one.worker_id for one in now.values())
             found = status.read(self._rl, {key: kinds[key] for key in ids}, self.look_seconds) if ids else {}
         except RlError:
@@ -228,7 +228,7 @@ class Resume:
     def _one_by_one(self, pause: Pause, targets: Sequence[Target], timeout: float | None) -> None:
         """Resume these by the ids they have now; who is unknown to the gateway has left."""
         try:
-            known = [Target(w.id, w.url) for w in self._rl.workers(timeout=timeout)]
+            known = [Target.of(w) for w in self._rl.workers(timeout=timeout)]
             now = _now(targets, known)
             pause.left[:] = [*others(pause.left, targets), *(t for t in targets if t not in now)]
             if now:
@@ -245,7 +245,7 @@ class Resume:
         if pause.still_paused:
             raise_as_it_is(error or RlError(_named(pause), code="still_paused"))
         if isinstance(error, FanoutError):
-            failed = [Target(f.worker_id, f.url) for f in error.result.failed]
+            failed = [Target.of(f) for f in error.result.failed]
             if others(failed, pause.resumed):
                 raise_as_it_is(error)
         elif error is not None and not pause.resumed:
@@ -271,7 +271,7 @@ def _step(seen: str | None, late: bool, answered: bool, last: bool) -> str:
 
 def _now(targets: Sequence[Target], known: Sequence[Target]) -> dict[Target, Target]:
     """By which id and URL each target goes now: the same id, or the same URL under another."""
-    ids, urls = {t.worker_id: t for t in known}, {t.url: t for t in known}
+    ids, urls = {t.worker_id: t for t in known}, {t.url: t for t in known if t.url}
     found = ((t, ids.get(t.worker_id) or urls.get(t.url)) for t in targets)
     return {target: now for target, now in found if now is not None}
 

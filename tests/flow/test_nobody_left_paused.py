@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 import shlex
 import signal
@@ -19,6 +20,7 @@ import trio
 from reference_server import Fleet, MockEngine, faults
 from smg.rl import RL, VLLM, FanoutError, Pause, PauseRoutes, RlError, Target, aio, paused
 from smg.rl.engines import ENGINES
+from smg.rl.messages import Began, Failure, Request, Response
 from smg.rl.remedy import remedy
 
 ALL = "engine=sglang"
@@ -256,10 +258,6 @@ class TestReportsThatCannotBeTrue:
         ],
     )
     def test_is_a_bad_response_and_the_resume_follows(self, status: int, report: object) -> None:
-        import json
-
-        from smg.rl.messages import Began, Failure, Request, Response
-
         asked: list[str] = []
 
         class Liar:
@@ -273,6 +271,36 @@ class TestReportsThatCannotBeTrue:
         with pytest.raises(RlError, match="bad_response"):
             enter(RL("http://gateway:1", sender=Liar()), ALL)
         assert asked[:2] == ["pause_generation", "continue_generation"]
+
+
+class TestReportsThatLeaveThingsOut:
+    def test_engines_without_urls_are_not_taken_for_one_another(self) -> None:
+        answer = {"status": 200}
+        rl = RL("http://gateway:1", sender=Says({"a": answer, "b": answer}, [], then=({"a": answer}, [])))
+        with pytest.raises(RlError) as caught, paused(rl, ALL):
+            pass
+        assert [target.worker_id for target in caught.value.still_paused] == ["b"]
+
+    @pytest.mark.parametrize("kind", [None, "a kind of tomorrow"])
+    def test_a_failure_of_a_kind_that_nobody_knows_may_have_paused(self, kind: str | None) -> None:
+        failed = [{"worker_id": "b", "error": kind}]
+        rl = RL("http://gateway:1", sender=Says({}, failed, then=({"a": {"status": 200}}, [])))
+        with pytest.raises(RlError) as caught:
+            enter(rl, ALL)
+        assert [target.worker_id for target in caught.value.still_paused] == ["b"]
+
+
+class Says:
+    """A gateway that answers a pause with these, everything else with `then`, and knows no worker."""
+
+    def __init__(self, results: object, failed: list[Any], *, then: tuple[object, list[Any]]) -> None:
+        self._pause, self._then = (results, failed), then
+
+    def send(self, request: Request, timeout: float, began: Began | None = None) -> Response | Failure:
+        if "/workers" in request.url:
+            return Response(200, b'{"workers": []}')
+        results, failed = self._pause if "pause_generation" in request.url else self._then
+        return Response(207 if failed else 200, json.dumps({"results": results, "failed": failed}).encode())
 
 
 class TestQuarantine:
