@@ -197,7 +197,7 @@ class paused:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        thread = _Thread(lambda: self._pause.__exit__(kind, error, trace), lambda: None, daemon=False)
+        thread = _Thread(lambda: self._pause.__exit__(kind, error, trace), lambda: None, daemon=False, even_here=True)
         if isinstance(error, GeneratorExit):
             thread.join()  # the coroutine is thrown away: it can wait, but not await
             return
@@ -223,6 +223,8 @@ async def _run(rl: RL, work: Callable[[RL], _T]) -> _T:
 class _Thread(Generic[_T]):
     """`work` in a thread of its own, to its end, for a coroutine that awaits `result`.
 
+    `even_here`: where no thread can be had, the caller's does it, and its loop has to wait.
+
     When the coroutine is cancelled, or its loop goes away, `abort` is called. If the work
     succeeds all the same, `undo` is called before the cancellation goes on its way.
     """
@@ -234,8 +236,9 @@ class _Thread(Generic[_T]):
         undo: Callable[[], None] | None = None,
         *,
         daemon: bool,
+        even_here: bool = False,
     ) -> None:
-        self._work, self._abort, self._undo = work, abort, undo
+        self._work, self._abort, self._undo, self._even_here = work, abort, undo, even_here
         self._lock = threading.Lock()
         self._given_up = self._finished = self._undone = False
         self._results, self._errors = list[_T](), list[BaseException]()
@@ -247,8 +250,8 @@ class _Thread(Generic[_T]):
 
     def join(self) -> None:
         """Run it to its end, without a loop; raises what the work raises."""
-        self._thread.start()
-        self._thread.join()
+        self._start()
+        self._join()
         if self._errors:
             raise self._errors[0]
 
@@ -256,21 +259,33 @@ class _Thread(Generic[_T]):
         """What the work gives; raises what it raises, and a cancellation when all has ended."""
         self._loop = asyncio.get_running_loop()
         self._done = self._loop.create_future()
-        self._thread.start()
+        self._start()
         try:
             cancelled = await self._end(self._done)
         except BaseException:
             # The coroutine is thrown away, or an interrupt hit it: nothing can be awaited any more.
             self._abandon()
             raise
-        self._thread.join()
+        self._join()
         if cancelled is not None:
             if undo := self._claim_undo():
-                await _Thread(undo, lambda: None, daemon=False).result()
+                await _Thread(undo, lambda: None, daemon=False, even_here=True).result()
             raise cancelled
         if self._errors:
             raise self._errors[0]
         return self._results[0]
+
+    def _start(self) -> None:
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is going down
+            if not self._even_here:
+                raise
+            self._run()
+
+    def _join(self) -> None:
+        if self._thread.ident is not None:
+            self._thread.join()
 
     async def _end(self, done: "asyncio.Future[None]") -> asyncio.CancelledError | None:
         """Wait for the end; the first cancellation that came meanwhile."""

@@ -189,3 +189,27 @@ def test_errors_keep_their_order() -> None:
             run(job(fleet))
         assert isinstance(caught.value.__context__, FanoutError)
         assert fleet.engines[1].state == "running"
+
+
+def test_a_resume_that_can_have_no_thread_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "rl":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def step(fleet: Fleet) -> None:
+        async with paused(AsyncRL(fleet.url), ALL):
+            monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    async def in_vain(fleet: Fleet) -> None:
+        async with paused(AsyncRL(fleet.url), ALL):
+            pytest.fail("the block ran")
+
+    with Fleet(sglang=2) as fleet:
+        asyncio.run(step(fleet))
+        assert [engine.state for engine in fleet.engines] == ["running"] * 2
+        with pytest.raises(RuntimeError, match="new thread"):
+            asyncio.run(in_vain(fleet))
+        assert [len(engine.calls("pause_generation")) for engine in fleet.engines] == [1, 1]
