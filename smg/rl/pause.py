@@ -59,7 +59,7 @@ class Duty:
         if bad:
             selector = self._without(bad)
         if selector is not None:
-            learn = self._learn_names if self.everybody and not self.pause.concerned else None
+            learn = self._learn_names if self.everybody else None
             self._resume.run(self.pause, selector, learn, verify=self._verify)
         self.settled = True
 
@@ -76,14 +76,12 @@ class Duty:
         pause.uncertain[:] = others(pause.uncertain, bad)
         return Selector((Term("id", "in", tuple(t.worker_id for t in good)),)) if good else None
 
-    def _learn_names(self) -> bool:
-        """Everybody who matches may have been paused: put them down by name; whether that could be done."""
+    def _learn_names(self) -> list[Target] | None:
+        """Who matches now: everybody of them may have been paused; None when that could not be asked."""
         try:
-            known = self.rl.match(self.selector, timeout=self._resume.look_seconds)
-            self.pause.uncertain[:] = [Target.of(worker) for worker in known]
+            return [Target.of(worker) for worker in self.rl.match(self.selector, timeout=self._resume.look_seconds)]
         except Exception:  # whatever goes wrong here must not stand in the way of the resume
-            return False
-        return True
+            return None
 
     @property
     def stuck(self) -> list[Target]:

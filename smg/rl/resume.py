@@ -19,6 +19,9 @@ from .selectors import Selector, Term
 if TYPE_CHECKING:
     from .client import RL
 
+Learn = Callable[[], list[Target] | None]
+"""Who may have been paused, as far as the gateway knows now; None when it does not tell."""
+
 # Answers of a gateway that has asked no engine.
 _NOBODY_ASKED = {
     *("no_workers_match", "selector_required", "invalid_selector", "invalid_engine_path"),
@@ -66,15 +69,15 @@ class Resume:
         self,
         pause: Pause,
         selector: str | Selector,
-        learn: Callable[[], bool] | None = None,
+        learn: Learn | None = None,
         *,
         verify: bool = False,
     ) -> None:
         """Resume, and write down in `pause` who is proven to run; raises when somebody is not.
 
-        `learn` finds out who may have been paused, where the pause has not told, once the
-        first resume is sent; whether it could. `verify`: look at the status of those who
-        have answered, too.
+        `learn` finds out who may have been paused, where the pause has not told: once the
+        first resume is sent, and at every look, as one that was away for a moment may come
+        back. `verify`: look at the status of those who have answered, too.
         """
         started = self._clock()
         error: RlError | None = None
@@ -91,21 +94,22 @@ class Resume:
             asked = error is None or not nobody_was_asked(error)
             self._rescue(pause, result, everybody_was_asked=asked and not isinstance(error, FanoutError))
             self._retry(pause, started)
-            self._watch(pause, verify)
+            self._watch(pause, verify, learn)
         if not known:
             raise_as_it_is(error or RlError(_nameless(selector), code="still_paused"))
         self._conclude(pause, error)
 
-    def _learn(self, pause: Pause, result: FanoutResult, learn: Callable[[], bool]) -> bool:
+    def _learn(self, pause: Pause, result: FanoutResult, learn: Learn) -> bool:
         """Put down by name whom a pause of unknown fate may have reached; tries for `settle` seconds."""
         end, gap = self._clock() + self._settle, _FIRST_LOOK
-        while not (known := learn()) and self._clock() < end:
+        while (known := learn()) is None and self._clock() < end:
             self._sleep(min(gap, max(0.0, end - self._clock())))
             gap = min(gap * 1.6, _LAST_LOOK)
+        pause.uncertain.extend(others(known or [], pause.concerned))
         # One that has left since was there when the resume reached it.
-        reached = [*succeeded(result), *(Target.of(f) for f in result.failed)]
-        pause.uncertain.extend(others(reached, pause.uncertain))
-        return known
+        reached = [*succeeded(result), *map(Target.of, result.failed)]
+        pause.uncertain.extend(others(reached, pause.concerned))
+        return known is not None
 
     @property
     def look_seconds(self) -> float:
@@ -165,7 +169,7 @@ class Resume:
             gap = min(gap * 2, _LAST_GAP)
             self._one_by_one(pause, pause.still_paused, left)
 
-    def _watch(self, pause: Pause, verify: bool) -> None:
+    def _watch(self, pause: Pause, verify: bool, learn: Learn | None = None) -> None:
         """Look at those who are in doubt until `settle` seconds have passed; resume who does not run."""
         late = others(pause.uncertain, pause.left)
         doubted = pause.resumed if verify else []
@@ -173,6 +177,10 @@ class Resume:
         end, gap = self._clock() + self._settle, _FIRST_LOOK
         while waiting:
             last = self._clock() >= end
+            if learn:
+                come = others(learn() or [], pause.concerned)
+                pause.uncertain.extend(come)
+                late, waiting = [*late, *come], [*waiting, *come]
             seen = self._look(waiting)
             late = self._doubt(pause, late, seen)
             steps = {t: _step(seen.get(t), t in late, t in pause.resumed, last) for t in waiting}

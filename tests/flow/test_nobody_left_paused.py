@@ -290,6 +290,50 @@ class TestReportsThatLeaveThingsOut:
         assert [target.worker_id for target in caught.value.still_paused] == ["b"]
 
 
+class TestWhomNobodyKnows:
+    def test_one_that_was_away_for_a_moment_is_found_when_it_comes_back(self) -> None:
+        """The answer to the pause is lost, and an engine is not registered when names are learnt."""
+        with Fleet(sglang=2) as fleet:
+            away = fleet.engines[1]
+            gateway = LosesThePause(fleet.rl)
+            gateway.at_resume.append(lambda: fleet.drop(away))
+            gateway.at_look += [lambda: None, lambda: None, lambda: fleet.register_anew(away)]
+            with pytest.raises(RlError, match="broken"):
+                enter(RL(fleet.url, sender=gateway), ALL)
+            assert states(fleet) == ["running"] * 2
+
+    def test_pieces_of_a_pause_that_got_no_answer_are_looked_after_too(self) -> None:
+        with Fleet(sglang=2) as fleet:
+            slow = fleet.engines[1]
+            ids = [fleet.worker_id(engine) for engine in fleet.engines]
+            gateway = LosesThePause(fleet.rl, only=ids[1])
+            slow.fail("continue_generation", faults.Status(503), times=1)
+            selector = f"id in ({','.join([ids[0], *(f'{n:036d}' for n in range(150)), ids[1]])})"
+            with pytest.raises(RlError, match="broken"):
+                enter(RL(fleet.url, sender=gateway), selector)
+            assert states(fleet) == ["running"] * 2
+
+
+class LosesThePause:
+    """Sends to a real gateway, and loses the answer to the pause, or to that piece of it which names `only`."""
+
+    def __init__(self, rl: RL, only: str = "") -> None:
+        self._rl, self._only = rl, only
+        self.at_resume: list[Callable[[], object]] = []
+        """What happens before each of them, from the first on."""
+        self.at_look: list[Callable[[], object]] = []
+
+    def send(self, request: Request, timeout: float, began: Began | None = None) -> Response | Failure:
+        path = request.url.partition("?")[0].rpartition("/")[2]
+        due = {"continue_generation": self.at_resume, "workers": self.at_look}.get(path)
+        if due:
+            due.pop(0)()
+        answer = self._rl.sender.send(request, timeout)
+        if path == "pause_generation" and self._only in request.url:
+            return Failure("bad_response", "broken")
+        return answer
+
+
 class Says:
     """A gateway that answers a pause with these, everything else with `then`, and knows no worker."""
 
@@ -508,7 +552,9 @@ class TestAsyncio:
 
     def test_a_third_ctrl_c_under_asyncio_run(self) -> None:
         code = (
-            "import asyncio, sys\nfrom smg.rl.aio import AsyncRL, paused\n"
+            "import asyncio, signal, sys\nfrom smg.rl.aio import AsyncRL, paused\n"
+            # Who runs in the background inherits that it is ignored.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "async def main():\n"
             f"    async with paused(AsyncRL(sys.argv[1], timeout=20), '{ALL}'):\n"
             "        print('in', flush=True)\n        await asyncio.sleep(60)\n"

@@ -55,7 +55,7 @@ def run(case: Case, faults: Sequence[Fault]) -> Run:
     error: BaseException | None = None
     try:
         with mock.patch("smg.rl.guard.Guard", start):
-            manager = timeless(paused(rl, selector, routes=case.routes, guard=True, **case.options), world)
+            manager = timeless(paused(rl, selector, routes=case.routes, guard=True, **case.keywords), world)
             with manager:
                 rl.fanout(REFIT[case.kind], {"model_path": "2"}, selector=selector)
     except BaseException as caught:

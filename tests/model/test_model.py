@@ -97,7 +97,7 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
     "late pauses are not watched": (Resume, "_watch", nothing),
     "a status that could not be read is believed": (resume, "_step", hopeful),
     "who is uncertain is not known": (Pause, "after", classmethod(believed)),
-    "names are not learnt": (pause.Duty, "_learn_names", lambda duty: True),
+    "names are not learnt": (pause.Duty, "_learn_names", lambda duty: []),
     "a report that cannot be true is believed": (answers, "_untrue", lambda status, report: None),
     "an answer is believed": (pause.paused, "_verify_pause", nothing),
 }
