@@ -6,7 +6,7 @@ Fields of a later gateway are ignored, missing ones become None.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from .selectors import Selector, Term
 
@@ -170,6 +170,10 @@ def _objects(value: Json) -> dict[str, dict[str, Json]]:
 
 
 def _read(kind: type[_T], row: Mapping[str, Json]) -> _T:
-    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]  # only dataclasses come here
     # The wire is trusted for the types it promises, not for which fields are there.
-    return kind(**{name: cast(object, row.get(name)) for name in names})
+    return kind(*map(row.get, _NAMES[kind]))
+
+
+_NAMES: dict[object, tuple[str, ...]] = {
+    kind: tuple(f.name for f in fields(kind)) for kind in (Worker, CallResult, FanoutFailure)
+}

@@ -1,6 +1,7 @@
 """Interrupts that are held back until a resume has ended, and how one error hangs behind another."""
 
 import contextlib
+import functools
 import signal
 import sys
 import threading
@@ -80,7 +81,7 @@ class HeldInterrupts:
     def _wrap(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in signal.valid_signals():
+        for number in _signals():
             handler = signal.getsignal(number)
             known = self._handlers.get(number)
             if callable(handler) and not (known and handler is known[0]):
@@ -140,6 +141,11 @@ class HeldInterrupts:
 
         self._redelivery = threading.Thread(target=send, name="interrupt", daemon=True)
         self._redelivery.start()
+
+
+@functools.cache
+def _signals() -> tuple[int, ...]:
+    return tuple(map(int, signal.valid_signals()))
 
 
 class _Through:

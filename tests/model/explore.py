@@ -69,10 +69,10 @@ class Run:
         return [*self.world.broken, *left]
 
     def _nobody_can_tell(self, engine: Engine) -> bool:
-        """Whether it has lied about its resume, and can't be asked or was not to be; or has left
-        before anybody was asked for names, which the error says."""
+        """Whether it has lied about its resume, and can't be asked or was not to be; or was away
+        when names were asked for, which the error says."""
         notes = " ".join([str(self.error), *getattr(self.error, "__notes__", ())])
-        if "no report says whom the pause reached" in notes and engine.name not in self.world.registered:
+        if "no report says whom the pause reached" in notes and engine.name in self.world.ever_left:
             return True
         lies = [f for f in self.world.faults if f.kind == "engine lies" and f.engine == engine.name]
         asked = self.case.options.get("verify") and ENGINES[self.case.kind].status
@@ -146,14 +146,15 @@ def explore(case: Case, faults: int, run: Callable[[Case, Sequence[Fault]], Run]
     first = run(case, ())
     yield first
     frontier = [first]
-    for _ in range(faults):
+    for depth in range(1, faults + 1):
         following = []
         for before in frontier:
             last = max((fault.number for fault in before.world.faults), default=-1)
             for fault in possible(before, last):
                 after = run(case, (*before.world.faults, fault))
                 yield after
-                following.append(after)
+                if depth < faults:  # nothing is built on the others, and they are many
+                    following.append(after)
         frontier = following
 
 
@@ -197,4 +198,4 @@ def cases() -> list[Case]:
     return [*modes, *(Case(kind, by_kind[kind], dict(one)) for kind in ("sglang", "vllm") for one in options)]
 
 
-__all__ = ["Case", "Died", "RlError", "Run", "cases", "explore", "run"]
+__all__ = ["Case", "Died", "RlError", "Run", "cases", "explore", "run", "run_async"]

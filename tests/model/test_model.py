@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -12,24 +12,20 @@ from smg.rl.report import Pause, Target
 from smg.rl.resume import Resume
 
 from . import guarded
-from .explore import cases, explore, run, run_async
+from .explore import Run, cases, explore, run, run_async
 from .world import Fault
 
-# Two faults take a minute a case; three are for by hand: `python -m tests.model 3`.
+# Three are for by hand: `python -m tests.model 3`.
 MOST = int(os.environ.get("SMG_MODEL_FAULTS", "2"))
-WITH_TWO = [
-    str(case)
-    for case in cases()
-    if case.options in ({"mode": None}, {"quarantine": True}, {"verify": True}, {"resume_retries": 2})
-]
+MODES = [str(case) for case in cases() if case.options.get("mode") and len(case.options) == 1]
 
 
-def broken(text: str, faults: int) -> tuple[int, str]:
+def broken(text: str, faults: int, run: Callable[..., Run] = run) -> tuple[int, str]:
     """How many runs a case has, and the first that breaks a law, whole."""
     (case,) = (case for case in cases() if str(case) == text)
     logging.disable(logging.CRITICAL)  # in a process of its own
     count = 0
-    for one in explore(case, faults):
+    for one in explore(case, faults, run):
         count += 1
         if one.problems():
             return count, one.told()
@@ -43,18 +39,31 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 
 
 def test_nobody_is_left_paused_and_unnamed_whatever_happens_once_or_twice(pool: ProcessPoolExecutor) -> None:
-    asked = [(text, MOST if text in WITH_TWO else 1) for text in map(str, cases())]
-    found = list(pool.map(broken, *zip(*sorted(asked, key=lambda one: -one[1]), strict=True)))
+    names = sorted(map(str, cases()), key=lambda text: "verify" not in text)  # the longest first
+    assert every_run(pool, [(text, 1 if text in MODES else MOST, run) for text in names]) > 80_000 or MOST < 2
+
+
+def test_asyncio_keeps_it_too(pool: ProcessPoolExecutor) -> None:
+    plain, *others = map(str, cases())
+    assert every_run(pool, [(plain, MOST, run_async), *((text, 1, run_async) for text in others)]) > 5_000 or MOST < 2
+
+
+def every_run(pool: ProcessPoolExecutor, asked: list[tuple[str, int, Callable[..., Run]]]) -> int:
+    """How many there were of these cases with up to so many faults, none of which broke a law."""
+    found = list(pool.map(broken, *zip(*asked, strict=True)))
     assert [counterexample for _, counterexample in found if counterexample] == []
-    assert sum(count for count, _ in found) > 50_000 or MOST < 2
+    return sum(count for count, _ in found)
 
 
-@pytest.mark.parametrize("text", ["sglang mode=None", "vllm verify=True", "sglang quarantine=True"])
-def test_asyncio_keeps_it_too(text: str) -> None:
+@pytest.mark.parametrize("text", MODES)
+def test_a_mode_changes_nothing_but_what_the_pause_says(text: str) -> None:
+    """So what holds for a pause without one, with two faults, holds for every mode."""
     (case,) = (case for case in cases() if str(case) == text)
+    (plain,) = (one for one in cases() if str(one) == f"{case.kind} mode=None")
     logging.disable(logging.CRITICAL)
     try:
-        assert [one.told() for one in explore(case, 1, run_async) if one.problems()] == []
+        runs = zip(explore(case, 1), explore(plain, 1), strict=True)
+        assert all(one.world.trace == other.world.trace for one, other in runs)
     finally:
         logging.disable(logging.NOTSET)
 

@@ -80,6 +80,7 @@ class World:
         self._epoch = self._moves = self.asked = 0
         self._late: list[tuple[int, Engine, str]] = []
         self.dead = False
+        self.ever_left: set[int] = set()
         self.broken: list[str] = []
         self.at: dict[int, str] = {}
         """Which path each request asked for, by its number."""
@@ -214,6 +215,7 @@ class World:
 
     def leave(self, engine: Engine) -> None:
         self.registered.pop(engine.name, None)
+        self.ever_left.add(engine.name)
 
     def come_back(self, engine: Engine) -> None:
         self._epoch += 1
