@@ -6,7 +6,7 @@ from smg.rl import RL, paused
 
 
 def pause_and_resume(rl: RL, timeout: float | None) -> None:
-    with paused(rl, "engine=sglang", timeout=timeout):
+    with paused(rl, "engine=sglang", timeout=timeout, settle=0.2):
         pass
 
 
