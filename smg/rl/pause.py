@@ -105,6 +105,8 @@ class Duty:
         lost = nameless or self._resume.gateway_lost
         text = remedy(self.pause, self.routes, base_url, self.selector, gateway_lost=lost)
         self.pause.still_paused[:] = stuck
+        if getattr(error, "remedy", None) == text:
+            return True  # it was told, as it came
         with contextlib.suppress(AttributeError):
             error.still_paused = stuck  # type: ignore[attr-defined]  # on whatever is on its way
             error.remedy = text  # type: ignore[attr-defined]  # the same
@@ -247,8 +249,9 @@ class paused(contextlib.ContextDecorator):
                 from .guard import Guard  # here, as most programs never need it
 
                 self._duty.guard = Guard(self._rl.base_url, terms)
-            self._send_pause()
-            self._verify_pause()
+            with self._interrupts.open():
+                self._send_pause()
+                self._verify_pause()
             if self._interrupts.pending is not None:
                 raise self._interrupts.pending
             self._begin_watch()
@@ -313,6 +316,7 @@ class paused(contextlib.ContextDecorator):
     def _send_pause(self) -> None:
         body, params = self._routes.pause_call(self._mode)
         route, fanout = self._routes.pause, self._pausing.fanout
+        self._duty.everybody = True  # until more is known, whatever interrupts this
         try:
             if params is None:
                 result = fanout(route, body, selector=self._selector, timeout=self._timeout)
@@ -320,6 +324,7 @@ class paused(contextlib.ContextDecorator):
                 result = fanout(route, body, selector=self._selector, timeout=self._timeout, params=params)
         except FanoutError as partial:
             self._duty.pause = Pause.after(partial.result)
+            self._duty.everybody = False
             raise
         except BaseException as error:
             answered = getattr(error, "answered", None)
@@ -328,6 +333,7 @@ class paused(contextlib.ContextDecorator):
             self._duty.everybody = not nobody_was_asked(error)
             raise
         self._duty.pause = Pause.after(result)
+        self._duty.everybody = False
         refused = [refusal(answer) for answer in result.results.values() if answer.success and not answer.ok]
         if refused:
             raise self._not_paused(refused, "says in its answer that it was not done")
@@ -371,19 +377,27 @@ class paused(contextlib.ContextDecorator):
             self._end()
             return
         second: BaseException | None = None
+        through: BaseException | None = None
         try:
-            try:
+            with self._interrupts.open():
                 self._settle()
-            except Exception as failed:
-                second = failed
+        except Exception as failed:
+            second = failed
         except BaseException as interrupt:
-            self._duty.name(interrupt)
-            raise
-        finally:
-            held = self._end()
+            through = interrupt
+        self._close()
         if second is None and error is None and self._duty.pause.quarantined:
             second = RlError(_left(self._duty.pause), code="quarantined")
-        self._conclude(error, second, held)
+        held = self._interrupts.pending
+        first = through or held or error or second
+        try:
+            if first is not None:
+                self._say(first, second, interrupted=through is not None)
+                if first is not error:
+                    raise_as_it_is(first)
+        finally:
+            # Last of all: from here on every interrupt comes as it likes, and finds all said.
+            self._end(known=held)
 
     def _settle(self) -> None:
         try:
@@ -397,23 +411,30 @@ class paused(contextlib.ContextDecorator):
                     self._duty.settle()
             raise interrupt
 
-    def _end(self) -> BaseException | None:
-        """The signal handlers as they were; gives the interrupt that was held back."""
-        held = self._interrupts.uninstall()
-        self._termination.__exit__(None, None, None)
+    def _close(self) -> None:
+        """The resume has ended, well or not: nobody else has to see to it."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._duty.release_guard()
         if self._duty.watch is not None and not self._duty.watch.seen and self._duty.pause.paused:
             _log_warning("quarantine: no refit was seen in the block, so nobody was left out of the resume")
-        return held
 
-    def _conclude(self, error: BaseException | None, second: BaseException | None, held: BaseException | None) -> None:
-        """Raise what the caller is to see, if that is not `error`, and say who is stuck."""
-        first = held or error or second
-        if first is None:
-            return
+    def _end(self, known: BaseException | None = None) -> None:
+        """The signal handlers as they were; raises an interrupt that came behind the `known` one."""
+        self._termination.__exit__(None, None, None)
+        late = self._interrupts.uninstall()
+        if late is None and self._interrupts.pending is not known:
+            late = self._interrupts.pending
+        if late is not None:
+            self._duty.name(late)
+            raise late
+
+    def _say(self, first: BaseException, second: BaseException | None, *, interrupted: bool) -> None:
+        """Put on what the caller is to see who is stuck, and the failure of the resume behind it."""
         named = self._duty.name(first)
+        if named and interrupted:
+            # The next interrupt may come before anybody has read what is on this one.
+            log_error(f"the resume was interrupted:\n{getattr(first, 'remedy', '')}")
         if second is not None and second is not first:
             hang(second, behind=first)
             if named:
@@ -421,11 +442,6 @@ class paused(contextlib.ContextDecorator):
                 note(first, sentence)
                 # What is on its way may be caught by who knows nothing of a pause.
                 log_error(sentence)
-        if first is error:
-            return
-        if second is None or second is first:
-            raise first
-        raise_as_it_is(first)
 
 
 def _lost(duty: Duty, interrupts: HeldInterrupts) -> None:

@@ -23,6 +23,8 @@ def remedy(pause: Pause, routes: PauseRoutes, base_url: str, selector: str | Sel
     waiting = others(pause.still_paused, [*pause.unreachable, *pause.quarantined])
     lines = [f"still paused: {', '.join(map(str, pause.still_paused))}"] if pause.still_paused else []
     commands = _commands(pause, waiting, routes, base_url, selector, gateway_lost=gateway_lost)
+    if commands and not pause.still_paused:
+        lines.append(f"still paused, perhaps: whoever matches {selector}")
     if commands:
         lines += ["free them with:", *(f"  {command}" for command in commands)]
     if pause.unreachable:

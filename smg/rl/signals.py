@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
 
 _Handler = Callable[[int, FrameType | None], object]
@@ -19,10 +19,11 @@ class HeldInterrupts:
     """Holds back what signal handlers raise while a `paused` enters or leaves.
 
     From `install` to `uninstall` every handler of the main thread runs through here. What
-    the first one raises outside the block is kept until `uninstall`, which gives it back;
-    `began` is called so that what is in flight can be cut short. What a second one raises
-    goes through, after `name` has told it who may be left paused. In the block nothing is
-    held. In other threads there is nothing to hold: only the main thread is interrupted.
+    the first one raises outside the block is kept in `pending`; `began` is called so that
+    what is in flight can be cut short. What another one raises goes through where something
+    is waited for (`open`), after `name` has told it who may be left paused; elsewhere it is
+    dropped, as the first one is on its way already. In the block nothing is held. In other
+    threads there is nothing to hold: only the main thread is interrupted.
 
     `inside` are the code objects of `__enter__` and `__exit__` of `owner`: Python may run a
     handler at their very first and last instruction, which no `try` covers.
@@ -40,7 +41,8 @@ class HeldInterrupts:
         self._inside, self._began, self._name = inside, began, name
         self._handlers: dict[int, tuple[_Through, _Handler]] = {}
         self._caller: FrameType | None = None
-        self._in_block = False
+        self._in_block = self._open = False
+        self._raised: set[int] = set()
         self._redelivery: threading.Thread | None = None
         self._sent_again = False
         self.ended = False
@@ -53,8 +55,17 @@ class HeldInterrupts:
         try:
             self._wrap()
         except BaseException:
-            self._unwrap()
+            self.uninstall()
             raise
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Within its `with` one more interrupt goes through."""
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
 
     def enter_block(self) -> None:
         """From now on what is raised in the block is not held."""
@@ -66,7 +77,7 @@ class HeldInterrupts:
         self._wrap()
 
     def uninstall(self) -> BaseException | None:
-        """End it: every handler is what it was. Gives what was held back."""
+        """End it: every handler is what it was. Gives what was raised meanwhile."""
         interrupt: BaseException | None = None
         while self._handlers and threading.current_thread() is threading.main_thread():
             try:
@@ -76,7 +87,7 @@ class HeldInterrupts:
         self._caller, self.ended = None, True
         if self._redelivery is not None:
             self._redelivery.join()
-        return self.pending or interrupt
+        return interrupt
 
     def _wrap(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -89,7 +100,9 @@ class HeldInterrupts:
                 signal.signal(number, self._handlers[number][0])
 
     def _unwrap(self) -> None:
-        for number, (ours, theirs) in list(self._handlers.items()):
+        # The ones that have raised come last: they may raise again as soon as they can.
+        for number in sorted(self._handlers, key=self._raised.__contains__):
+            ours, theirs = self._handlers[number]
             if signal.getsignal(number) is ours:
                 signal.signal(number, _alive(theirs))
             del self._handlers[number]
@@ -108,16 +121,16 @@ class HeldInterrupts:
         try:
             handler(number, frame)
         except BaseException as interrupt:
+            self._raised.add(number)
             if self._in_block and not self._held_here(frame):
                 raise
-            if self.pending is not None:
+            if self.pending is None:
+                self.pending = interrupt
+                self._redeliver(number) if self._in_block else self._began()
+            elif self._open:
+                self._open = False
                 self._name(interrupt)
                 raise
-            self.pending = interrupt
-            if self._in_block:
-                self._redeliver(number)
-            else:
-                self._began()
 
     def _held_here(self, frame: FrameType | None) -> bool:
         """Whether an exception at this place would miss the `with`: in its `__enter__` or `__exit__`, or between."""
