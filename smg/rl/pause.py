@@ -385,16 +385,19 @@ class paused(contextlib.ContextDecorator):
             second = failed
         except BaseException as interrupt:
             through = interrupt
-        self._close()
-        if second is None and error is None and self._duty.pause.quarantined:
-            second = RlError(_left(self._duty.pause), code="quarantined")
-        held = self._interrupts.pending
-        first = through or held or error or second
+        held: BaseException | None = None
         try:
+            self._close()
+            if second is None and error is None and self._duty.pause.quarantined:
+                second = RlError(_left(self._duty.pause), code="quarantined")
+            held = self._interrupts.pending
+            first = through or held or error or second
             if first is not None:
                 self._say(first, second, interrupted=through is not None)
-                if first is not error:
-                    raise_as_it_is(first)
+            if first is not None and first is not error:
+                if second is None or second is first:
+                    raise first
+                raise_as_it_is(first)
         finally:
             # Last of all: from here on every interrupt comes as it likes, and finds all said.
             self._end(known=held)
