@@ -15,6 +15,8 @@ from .world import DEATHS, EVENTS, GATEWAY, OF_ENGINES, OF_REQUESTS, REFIT, Died
 READS = ("workers", "ready", "model_info", "is_paused", "is_sleeping", "metrics")
 SETTLE_SECONDS = 0.4
 """Four looks instead of ten: nothing else comes of the others, and all runs take a tenth of the time."""
+NAMELESS_LOOKS = 4
+"""Of so many listings of the workers in a row at least one is read for names."""
 BROKEN_READS = ("not connected", "garbled", "restarted", "interrupted before")
 """What can happen to a request that changes nothing: everything else looks like one of these."""
 
@@ -71,8 +73,10 @@ class Run:
     def _nobody_can_tell(self, engine: Engine) -> bool:
         """Whether it has lied about its resume, and can't be asked or was not to be; or was away
         when names were asked for, which the error says."""
+        back = self.world.away_until.get(engine.name)
+        looks = [n for n, path in self.world.at.items() if path.endswith("/workers") and n >= (back or 0)]
         notes = " ".join([str(self.error), *getattr(self.error, "__notes__", ())])
-        if "no report says whom the pause reached" in notes and engine.name in self.world.ever_left:
+        if "no report says whom the pause reached" in notes and back is not None and len(looks) < NAMELESS_LOOKS:
             return True
         lies = [f for f in self.world.faults if f.kind == "engine lies" and f.engine == engine.name]
         asked = self.case.options.get("verify") and ENGINES[self.case.kind].status

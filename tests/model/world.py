@@ -80,7 +80,8 @@ class World:
         self._epoch = self._moves = self.asked = 0
         self._late: list[tuple[int, Engine, str]] = []
         self.dead = False
-        self.ever_left: set[int] = set()
+        self.away_until: dict[int, int] = {}
+        """Who has left, and the number of the request at which it came back: far off, as long as it has not."""
         self.broken: list[str] = []
         self.at: dict[int, str] = {}
         """Which path each request asked for, by its number."""
@@ -215,11 +216,13 @@ class World:
 
     def leave(self, engine: Engine) -> None:
         self.registered.pop(engine.name, None)
-        self.ever_left.add(engine.name)
+        self.away_until[engine.name] = 1 << 30
 
     def come_back(self, engine: Engine) -> None:
         self._epoch += 1
         self.registered[engine.name] = f"g{self._epoch}-{engine.name}"
+        if engine.name in self.away_until:
+            self.away_until[engine.name] = self.asked - 1
 
     def move(self, engine: Engine) -> None:
         self._moves += 1
