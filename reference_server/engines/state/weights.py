@@ -29,7 +29,12 @@ class Weights:
 
     def same_as(self, other: "Weights") -> bool:
         """A new name alone makes no other weights."""
-        return self.load == other.load or (self.path, self.version) == (other.path, other.version)
+        return self.load == other.load or self.content == other.content
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """What the tensors hold: the same for equal weights."""
+        return (self.path, self.version)
 
 
 def encode(text: str) -> Tokens:
@@ -53,8 +58,8 @@ def next_token(weights: Weights, cached_by: Weights, prompt: bytes, position: in
     Path and version of the weights decide it. Where other weights computed the cached
     part of the prompt it is another token, and wrong: so does a cache that was not flushed.
     """
-    stale = None if weights.same_as(cached_by) else (cached_by.path, cached_by.version)
-    seed = repr((weights.path, weights.version, stale, prompt, position)).encode()
+    stale = None if weights.same_as(cached_by) else cached_by.content
+    seed = repr((*weights.content, stale, prompt, position)).encode()
     return _SPECIAL + int.from_bytes(hashlib.blake2b(seed, digest_size=4).digest(), "big") % _WORDS
 
 
